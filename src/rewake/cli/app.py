@@ -1,0 +1,79 @@
+"""The command line's table of commands, and how a run of it ends.
+
+Adding a command adds a module with one function and one line under "the commands".  A command's
+module imports what is heavy (numba, pyarrow, pyspark) inside its function, so that
+`rewake --help` stays fast.
+"""
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from rewake import __version__
+from rewake.cli.doctor import doctor
+from rewake.cli.exit_codes import ExitCode, exit_code_of
+from rewake.model.errors import RewakeError
+
+_HELP = """\
+Stateful stream processing on PySpark that survives failures at a price you choose.
+
+\b
+Examples:
+  rewake doctor           what this machine has, what it lacks and what to do
+  rewake doctor --json    the same for a program
+
+Exit codes: 0 ok, 1 failure, 2 usage, 3 environment, 4 invariant violated, 130 interrupted.
+"""
+
+app = typer.Typer(
+    name="rewake",
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rewake {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take the options that go before a command."""
+
+
+# --- the commands ----------------------------------------------------------------------------
+
+app.command("doctor")(doctor)
+
+
+def main() -> None:
+    """Run the command line; errors raised on purpose are one message, without a traceback."""
+    try:
+        app(prog_name="rewake")
+    except RewakeError as error:
+        _fail(f"error: {error}", exit_code_of(error))
+    except AssertionError:
+        # A bug in Rewake: the traceback is what a report of it needs.
+        traceback.print_exc()
+        _fail("error: an invariant was violated; this is a bug", ExitCode.INVARIANT_VIOLATED)
+    except KeyboardInterrupt:
+        _fail("interrupted", ExitCode.INTERRUPTED)
+
+
+def _fail(message: str, code: ExitCode) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.exit(code)

@@ -1,0 +1,159 @@
+"""The log of one partition: creating it, reading it, and becoming its one writer.
+
+What always holds:
+
+- A frame that was completed is never lost, changed, repeated or reordered; there are no phantoms.
+- One writer: `open_for_append` claims an epoch first, only then reads where the log ends, and then
+  begins a new segment in every stripe, whose header seals what came before.  It never appends to a
+  predecessor's segment, so whatever a fenced writer still adds is never read.
+- Opening changes nothing that a reader sees, and may be killed anywhere and repeated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rewake.log.chain import load_chains
+from rewake.log.claims import claim
+from rewake.log.descriptor import Descriptor, Metadata, publish_descriptor, read_descriptor
+from rewake.log.floor import read_floor
+from rewake.log.layout import DESCRIPTOR, DRAFT_SUFFIX, MARK, SegmentId, segment_id
+from rewake.log.mark import EMPTY_MARK, Frontier, Mark, StripeEnd, read_mark
+from rewake.log.reader import LogReader
+from rewake.log.recover import Recovered, recover
+from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.store import Store, publish
+from rewake.log.view import MIN_TIMESTAMP
+from rewake.model.errors import LogExists, LogInUse
+
+__all__ = ["AppendPoint", "Log"]
+
+_EMPTY: Final = Frontier(0, 0, MIN_TIMESTAMP, ())
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPoint:
+    """Where a writer goes on: all that `WritePipeline` needs.
+
+    `frontier` is the recovered end of the log; its stripe ends lie in this epoch's new segments.
+    `generation` and `anchors` are those of the last mark.
+    """
+
+    descriptor: Descriptor
+    epoch: int
+    frontier: Frontier
+    generation: int
+    anchors: int
+
+    @property
+    def seal(self) -> int:
+        """The first sequence of this epoch."""
+        return self.frontier.ends[0].segment.first_sequence
+
+
+class Log:
+    """The operations on a log; the stores of its stripes are the only handle there is."""
+
+    @staticmethod
+    def create(
+        stores: Store | Sequence[Store], name: str, *, log_id: int, metadata: Metadata | None = None
+    ) -> Descriptor:
+        """Create an empty log.  Killed half-way, it leaves no log, and can be repeated."""
+        stores = as_stores(stores)
+        descriptor = Descriptor(log_id, name, len(stores), dict(metadata or {}))
+        if not stores[0].try_lock():
+            raise LogInUse("another process is creating or writing a log here; wait for it")
+        try:
+            if DESCRIPTOR in stores[0].names():
+                raise LogExists("a log is already here; open it, or choose another place")
+            publish(stores[0], MARK, EMPTY_MARK)
+            publish_descriptor(stores, descriptor)
+        finally:
+            stores[0].unlock()
+        return descriptor
+
+    @staticmethod
+    def open_reader(stores: Store | Sequence[Store]) -> LogReader:
+        """A reader of all that is known to be complete."""
+        return LogReader(as_stores(stores))
+
+    @staticmethod
+    def open_for_append(
+        stores: Store | Sequence[Store], *, epoch: int | None = None, holder: str = "unnamed"
+    ) -> AppendPoint:
+        """Become the log's writer; see `claims` for what `epoch` means."""
+        stores = as_stores(stores)
+        descriptor = read_descriptor(stores)
+        owned = claim(stores[0], epoch=epoch, above=_highest_epoch(stores), holder=holder)
+        end, mark = _recovered_end(stores, descriptor)
+        _delete_drafts(stores)
+        point = _begin_segments(stores, descriptor, owned, end, mark)
+        _write_anchor(stores[0], point)
+        return point
+
+
+def as_stores(stores: Store | Sequence[Store]) -> Sequence[Store]:
+    """The stripes, in order; a single store is a log with one stripe."""
+    return tuple(stores) if isinstance(stores, Sequence) else (stores,)
+
+
+def _highest_epoch(stores: Sequence[Store]) -> int:
+    segments = (segment_id(name) for store in stores for name in store.names())
+    return max((segment.epoch for segment in segments if segment is not None), default=-1)
+
+
+def _recovered_end(stores: Sequence[Store], descriptor: Descriptor) -> tuple[Frontier, Mark | None]:
+    log_id = descriptor.log_id
+    mark = read_mark(stores[0], log_id=log_id, stripes=descriptor.stripes)
+    floor = read_floor(stores[0], log_id=log_id)
+    chains, seals = load_chains(stores, log_id=log_id, floor=floor)
+    if mark is None and not all(chains):
+        # No writer ever came as far as its first mark, so none has appended anything.
+        return _EMPTY, None
+    recovered: Recovered = recover(
+        stores, chains, seals, mark, log_id=log_id, floor=floor, settle=True
+    )
+    return recovered.end, mark
+
+
+def _delete_drafts(stores: Sequence[Store]) -> None:
+    for store in stores:
+        for name in store.names():
+            if name.endswith(DRAFT_SUFFIX):
+                store.delete(name)
+
+
+def _begin_segments(
+    stores: Sequence[Store], descriptor: Descriptor, epoch: int, end: Frontier, mark: Mark | None
+) -> AppendPoint:
+    """Seal the log at `end`: a new, empty segment in every stripe, durable before any append."""
+    segment = SegmentId(end.sequence, epoch)
+    for stripe, store in enumerate(stores):
+        previous = end.ends[stripe] if end.ends else None
+        header = SegmentHeader(
+            log_id=descriptor.log_id,
+            stripe=stripe,
+            id=segment,
+            position=end.position,
+            timestamp=end.timestamp,
+            seal=end.sequence,
+            previous=previous.segment if previous else None,
+            previous_end=previous.offset if previous else 0,
+        )
+        publish(store, segment.name, header.encode())
+    ends = (StripeEnd(segment, SEGMENT_HEADER_SIZE),) * len(stores)
+    generation, anchors = (mark.generation, mark.anchors) if mark else (0, 0)
+    return AppendPoint(descriptor, epoch, end._replace(ends=ends), generation, anchors + 1)
+
+
+def _write_anchor(store: Store, point: AppendPoint) -> None:
+    mark = Mark(
+        log_id=point.descriptor.log_id,
+        epoch=point.epoch,
+        generation=point.generation,
+        anchors=point.anchors,
+        durable=point.frontier,
+        completed=point.frontier,
+    )
+    store.write(MARK, mark.slot(anchor=True), (mark.encode(),))
+    store.sync(MARK)

@@ -1,0 +1,138 @@
+"""What may go: only what nobody needs, and only as the user says.
+
+A log is trimmed by whole segments.  The floor (the first retained sequence) rises to the beginning
+of a segment; it is published durably before anything is deleted, then segments below it go, oldest
+first, each made durable before the next.  Killed anywhere, the trim leaves segments below the floor
+that nobody reads; the next one removes them.
+
+The floor never passes what a consumer or recovery still needs, nor the segments that the last
+anchor names (see `mark`): after power loss recovery begins there.  So the newest segment stays.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from rewake.log.chain import Chain
+from rewake.log.floor import publish_floor
+from rewake.log.layout import SegmentId, segment_id
+from rewake.log.mark import read_mark
+from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.store import Store
+from rewake.log.view import View, Viewer
+
+__all__ = ["Needs", "Retention", "Trimmed", "floor_for", "trim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must stay: the first sequence or position that each consumer still needs."""
+
+    sequences: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, int] = field(default_factory=dict)
+    recovery: int | None = None  # the oldest sequence that recovery would read
+
+    def allow(self, header: SegmentHeader) -> bool:
+        """Whether everything before this segment's first frame may go."""
+        sequence = header.id.first_sequence
+        return (
+            all(sequence <= needed for needed in self.sequences.values())
+            and all(header.position <= needed for needed in self.positions.values())
+            and (self.recovery is None or sequence <= self.recovery)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much history to keep beyond what is needed; by default all of it.
+
+    A segment may go when it is older than `max_age` (in units of the stream's timestamps) or when
+    more than `max_bytes` are kept.  `Retention(max_bytes=0)` keeps only what is needed.
+    """
+
+    max_age: int | None = None
+    max_bytes: int | None = None
+
+    def release(self, *, age: int, kept_bytes: int) -> bool:
+        """Whether a segment of this age may go while this much is kept."""
+        too_old = self.max_age is not None and age > self.max_age
+        too_much = self.max_bytes is not None and kept_bytes > self.max_bytes
+        return too_old or too_much
+
+
+class Trimmed(NamedTuple):
+    """What a trim did."""
+
+    floor: int
+    segments: int
+    bytes: int
+
+
+def floor_for(view: View, needs: Needs, retention: Retention, *, anchored: int) -> int:
+    """The highest floor that is allowed; `anchored` is the highest that the anchor allows."""
+    kept = sum(_live_bytes(view, stripe) for stripe in range(len(view.chains)))
+    floor = view.floor
+    for header, freed in _candidates(view):
+        if header.id.first_sequence > anchored or not needs.allow(header):
+            break
+        age = view.frontier.timestamp - header.timestamp
+        if not retention.release(age=age, kept_bytes=kept):
+            break
+        floor = header.id.first_sequence
+        kept -= freed
+    return floor
+
+
+def trim(stores: Sequence[Store], needs: Needs, retention: Retention) -> Trimmed:
+    """Delete what may go.  One trimmer at a time: the log's owner."""
+    viewer = Viewer(stores)
+    view, log_id = viewer.view, viewer.log_id
+    anchor = read_mark(stores[0], log_id=log_id, stripes=len(stores), anchors_only=True)
+    if anchor is None:
+        return Trimmed(view.floor, 0, 0)
+    anchored = min(end.segment.first_sequence for end in anchor.durable.ends)
+    floor = floor_for(view, needs, retention, anchored=anchored)
+    if floor > view.floor:
+        publish_floor(stores[0], log_id=log_id, sequence=floor)
+    segments = size = 0
+    for store, chain in zip(stores, view.chains, strict=True):
+        for segment in _doomed(store, chain, floor):
+            size += _delete(store, segment)
+            segments += 1
+    return Trimmed(floor, segments, size)
+
+
+def _live_bytes(view: View, stripe: int) -> int:
+    return sum((segment.end or 0) - SEGMENT_HEADER_SIZE for segment in view.visible(stripe))
+
+
+def _candidates(view: View) -> Iterator[tuple[SegmentHeader, int]]:
+    """Every possible floor in ascending order, with the bytes that raising it there frees."""
+    steps = []
+    for stripe in range(len(view.chains)):
+        segments = view.visible(stripe)
+        for segment, following in pairwise(segments):
+            freed = (segment.end or 0) - SEGMENT_HEADER_SIZE
+            if following.id.first_sequence > view.floor:
+                steps.append((following.header, freed))
+    yield from sorted(steps, key=lambda step: step[0].id.first_sequence)
+
+
+def _doomed(store: Store, chain: Chain, floor: int) -> list[SegmentId]:
+    """The segment files below the floor, also those that are not part of the log any more."""
+    kept = {segment.id for segment in chain}
+    for segment, following in pairwise(chain):
+        if following.id.first_sequence <= floor:
+            kept.discard(segment.id)
+    found = (segment_id(name) for name in store.names())
+    return sorted(s for s in found if s is not None and s not in kept and s.first_sequence < floor)
+
+
+def _delete(store: Store, segment: SegmentId) -> int:
+    size = store.size(segment.name)
+    store.delete(segment.name)
+    if segment.index_name in store.names():
+        store.delete(segment.index_name)
+    store.sync_directory()
+    return size

@@ -1,0 +1,1 @@
+"""Values shared by every layer: stream events, errors, names, units.  No behaviour, no effects."""

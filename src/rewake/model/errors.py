@@ -1,0 +1,111 @@
+"""Every error Rewake raises, sorted by whose fault it is.
+
+An error says what happened, to what, and what to do.  There are three families:
+
+- `UsageError`: the caller asked for something that cannot be; nothing was changed.
+- `DamagedData`: bytes on disk or on the wire are not what was written; nothing was skipped.
+- `OperatingFault`: the world around the program failed (disk full, fenced by a successor).
+
+A broken invariant inside Rewake is none of these: it is an `AssertionError`.
+"""
+
+
+class RewakeError(Exception):
+    """Base of all errors raised on purpose; the command line prints them without a traceback."""
+
+
+# --- the caller's mistakes -------------------------------------------------------------------
+
+
+class UsageError(RewakeError):
+    """The request cannot be carried out as stated; nothing was changed."""
+
+
+class InvalidName(UsageError):
+    """A name could leave its folder or confuse a reader."""
+
+
+class InvalidWindow(UsageError):
+    """A window specification that no stream can satisfy."""
+
+
+class SchemaMismatch(UsageError):
+    """A stream event, a key or an aggregate does not fit the schema it is used with."""
+
+
+class NullKey(UsageError):
+    """A null key arrived where null keys are refused."""
+
+
+class NotALog(UsageError):
+    """The path holds no log."""
+
+
+class LogExists(UsageError):
+    """A log is already there and must not be overwritten."""
+
+
+class LogInUse(UsageError):
+    """Another writer holds the log."""
+
+
+class UnsupportedVersion(UsageError):
+    """The log was written by a version of the format that this program does not read."""
+
+
+class OutOfRange(UsageError):
+    """The requested position, timestamp or sequence is not in the log (any more)."""
+
+
+# --- damaged data ----------------------------------------------------------------------------
+
+
+class DamagedData(RewakeError):
+    """Stored bytes are not what was written.  They are refused, never skipped."""
+
+
+class DamagedLog(DamagedData):
+    """A log is damaged below its durable mark.
+
+    Carries where: `segment` (file name), `offset` (bytes from its start), and `sequence`, the
+    first frame that cannot be trusted, when it is known.
+    """
+
+    def __init__(
+        self, message: str, *, segment: str = "", offset: int = -1, sequence: int = -1
+    ) -> None:
+        super().__init__(message)
+        self.segment = segment
+        self.offset = offset
+        self.sequence = sequence
+
+
+class DamagedFrame(DamagedData):
+    """Bytes that should be a frame or one of its sections are not one."""
+
+
+# --- operating faults ------------------------------------------------------------------------
+
+
+class OperatingFault(RewakeError):
+    """The surroundings failed; what was acknowledged is safe."""
+
+
+class StorageFault(OperatingFault):
+    """A store could not carry out an operation."""
+
+
+class StorageFull(StorageFault):
+    """There is no room.  Nothing that was appended is lost; appending goes on when there is room."""
+
+
+class WriterFailed(StorageFault):
+    """The writer has stopped for good (a failed write or sync); reopen the log to go on."""
+
+
+class Fenced(OperatingFault):
+    """A successor with a higher epoch owns the log; this writer's bytes are refused."""
+
+
+class ArithmeticOverflow(OperatingFault):
+    """A sum left the range of 64-bit integers; the turn that caused it was not applied."""

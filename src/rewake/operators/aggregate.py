@@ -1,0 +1,279 @@
+"""Aggregate: functions over windows of tuples, grouped by key (Hwang 2.2, CEC II).
+
+Whole stream events in, whole stream events out.  Results are a function of the tuples in order,
+never of how they were cut into stream events.  A turn is atomic: `process` either applies all of a
+stream event or, for a mistake in it, nothing.
+
+State is divided into parts (windows, or panes of overlapping windows).  A part is identified by
+the position of the tuple that opened it.  Parts are snapshotted and restored independently, as
+columns; what is restored may be older than the operator, and `replay` brings it up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import DamagedFrame, InvalidWindow, SchemaMismatch, UsageError
+from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.units import duration_in_unit
+from rewake.operators.aggregation import Aggregation
+from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.columns import TimeColumn, field_of
+from rewake.operators.count_routing import CountRouter
+from rewake.operators.functions import AggregateFunction
+from rewake.operators.keys import GroupBy
+from rewake.operators.routing import PartRows, Router, Routing
+from rewake.operators.stateful import Outcome, StoredParts
+from rewake.operators.time_routing import TimeRouter
+from rewake.operators.tumbling_routing import TumblingCountRouter
+from rewake.operators.windows import CountWindow, TimeWindow
+
+_NO_TIMES = np.zeros(0, np.int64)
+# Keys without open windows are forgotten once there are this many more of them than live ones.
+_SPARE_KEYS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """What an aggregate computes.
+
+    `time` names the event-time column (needed by time windows and timeouts).  `slack` lets tuples
+    be that much out of order.  `timeout` closes a count window that has been open that long in
+    event time.  `null_keys` is "group" (null is a key) or "refuse".  `route_late` emits late tuples
+    on a second output; they are counted either way.
+    """
+
+    by: Sequence[str]
+    window: CountWindow | TimeWindow
+    aggregates: Sequence[AggregateFunction]
+    time: str | None = None
+    slack: str | int = 0
+    timeout: str | int | None = None
+    null_keys: str = "group"
+    route_late: bool = False
+    window_columns: tuple[str, str] = field(default=("window_start", "window_end"))
+
+
+def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
+    unit_ns = time.unit_ns if time is not None else 1
+    slack = duration_in_unit(spec.slack, unit_ns)
+    if slack < 0:
+        raise InvalidWindow(f"slack must not be negative, but is {spec.slack!r}")
+    if isinstance(spec.window, TimeWindow):
+        if time is None:
+            raise InvalidWindow("a time window needs an event-time column: give time='column'")
+        if spec.timeout is not None:
+            raise InvalidWindow(
+                "a time window has no timeout: the watermark closes it; send punctuations when "
+                "the stream may fall silent"
+            )
+        size, advance = spec.window.in_unit(unit_ns)
+        return TimeRouter(size, advance, slack)
+    if slack:
+        raise InvalidWindow("slack is for time windows; a count window has no late tuples")
+    if spec.timeout is None:
+        window = spec.window
+        return TumblingCountRouter(window.size) if window.tumbling else CountRouter(window)
+    if time is None:
+        raise InvalidWindow("a timeout needs an event-time column: give time='column'")
+    timeout = duration_in_unit(spec.timeout, unit_ns)
+    if timeout <= 0:
+        raise InvalidWindow(f"a timeout must be longer than nothing, but is {spec.timeout!r}")
+    return CountRouter(spec.window, timeout)
+
+
+class Aggregate:
+    """The operator.  `schema` is that of its input; `output_schema` that of its results."""
+
+    def __init__(self, spec: AggregateSpec, schema: pa.Schema) -> None:
+        self.spec = spec
+        self.schema = schema
+        if not spec.by:
+            raise UsageError("an aggregate needs at least one key column: give by=['column']")
+        if not spec.aggregates:
+            raise UsageError("an aggregate needs at least one function, for example Count()")
+        if spec.null_keys not in ("group", "refuse"):
+            raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+        for name in spec.by:
+            field_of(schema, name, "group by")
+        self._time = TimeColumn(schema, spec.time) if spec.time is not None else None
+        self._router = _router_for(spec, self._time)
+        self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
+        self._aggregation = Aggregation(schema, spec.aggregates)
+        self.output_schema = self._results_schema()
+        self.late_tuples = 0
+        # While replaying, by slot: the last position a restored part has seen.
+        self._applied = np.zeros(0, np.int64)
+
+    def _results_schema(self) -> pa.Schema:
+        fields = list(self._keys.fields)
+        if isinstance(self.spec.window, TimeWindow):
+            assert self._time is not None
+            fields += [pa.field(name, self._time.kind) for name in self.spec.window_columns]
+        fields += self._aggregation.fields
+        names = [each.name for each in fields]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise SchemaMismatch(
+                f"two result columns are named {sorted(twice)[0]!r}; give one a name of its own"
+            )
+        return pa.schema(fields)
+
+    # --- the normal path ---------------------------------------------------------------------
+
+    @property
+    def open_parts(self) -> int:
+        """How many parts are open: N."""
+        return self._router.open_parts
+
+    @property
+    def clock(self) -> int:
+        """The event-time clock, `NO_TIME` before it has started."""
+        return self._router.clock
+
+    @property
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open part, or -1."""
+        return self._router.opened_at
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Apply a stream event; what it opened, closed and emitted."""
+        self._check_schema(event)
+        times = self._times(event)
+        keys = self._keys.intern(event.batch, event.position)
+        watermark = NO_TIME if event.watermark is None else event.watermark
+        routing = self._router.route(
+            keys, times, event.position, watermark, self._keys.table.id_limit
+        )
+        self._aggregation.ensure(self._router.capacity)
+        columns = self._aggregation.run(event.batch, event.position, routing)
+        results = self._results(routing, columns)
+        late = self._late(event, routing)
+        self._forget_idle_keys()
+        return Outcome(
+            results=results,
+            late=late,
+            opened_slots=routing.opened_slots,
+            opened_ids=routing.opened_rows + event.position,
+            ended_slots=routing.ended_slots,
+            ended_ids=routing.ended_ids,
+        )
+
+    def _check_schema(self, event: StreamEvent) -> None:
+        schema = event.batch.schema
+        if schema is not self.schema and not schema.equals(self.schema):
+            raise SchemaMismatch(
+                f"the stream event at position {event.position} has columns "
+                f"{_describe(schema)}, but the operator was built for {_describe(self.schema)}"
+            )
+        # Equal schemas need not be compared again while batches share one.
+        self.schema = schema
+
+    def _times(self, event: StreamEvent) -> Int64s:
+        return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
+
+    def _results(self, routing: Routing, columns: list[pa.Array]) -> pa.RecordBatch | None:
+        if routing.closings.count == 0:
+            return None
+        arrays = self._keys.table.columns(routing.closing_keys)
+        if isinstance(self.spec.window, TimeWindow):
+            assert self._time is not None
+            size, _ = self.spec.window.in_unit(self._time.unit_ns)
+            arrays.append(arrow_array(routing.closing_ends - size, self._time.kind))
+            arrays.append(arrow_array(routing.closing_ends, self._time.kind))
+        return pa.RecordBatch.from_arrays([*arrays, *columns], schema=self.output_schema)
+
+    def _late(self, event: StreamEvent, routing: Routing) -> pa.RecordBatch | None:
+        self.late_tuples += routing.late_rows.size
+        if not self.spec.route_late or routing.late_rows.size == 0:
+            return None
+        return event.batch.take(pa.array(routing.late_rows))
+
+    def _forget_idle_keys(self) -> None:
+        live = self._router.live_keys
+        if self._keys.table.size > 2 * live + _SPARE_KEYS:
+            self._keys.table.keep(self._router.key_is_live(self._keys.table.id_limit))
+
+    # --- footprints --------------------------------------------------------------------------
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts."""
+        return self._router.ids_of(slots)
+
+    def opening_columns(self, slots: Array) -> list[Array]:
+        """What identifies parts that have just opened: key, then the router's columns."""
+        keys = self._keys.table.pack(self._router.keys_of(slots))
+        return [*keys, *self._router.opening_columns(slots)]
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """The whole state of parts: key, the router's columns, the aggregates' state."""
+        keys = self._keys.table.pack(self._router.keys_of(slots))
+        router = self._router.snapshot_columns(slots)
+        return [*keys, *router, *self._aggregation.snapshot(slots)]
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take these parts as the open ones of a new operator; their slots, openings first."""
+        assert self.open_parts == 0, "only a new operator can be restored"
+        self.late_tuples = late_tuples
+        self._router.clock = clock
+        opened, _ = self._stored_rows(openings, state_width=0)
+        closed, state = self._stored_rows(snapshots, state_width=self._aggregation.snapshot_width)
+        slots = self._router.restore(opened, closed, self._keys.table.id_limit)
+        self._aggregation.ensure(self._router.capacity)
+        if state:
+            self._aggregation.restore(slots[opened.ids.size :], state)
+        self._applied = np.zeros(self._router.capacity, np.int64)
+        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        return slots
+
+    def _stored_rows(
+        self, parts: StoredParts, *, state_width: int
+    ) -> tuple[PartRows, list[Array]]:
+        """Key ids and router columns of stored parts, and what is left: the aggregates' state."""
+        width = self._keys.table.footprint_columns
+        router = len(self._router.snapshot_columns(np.zeros(0, np.int32)))
+        if state_width == 0:
+            router = len(self._router.opening_columns(np.zeros(0, np.int32)))
+        keys: list[Int32s] = []
+        rest: list[list[Array]] = [[] for _ in range(router + state_width)]
+        for columns, rows in zip(parts.columns, parts.rows, strict=True):
+            if len(columns) != width + router + state_width:
+                raise DamagedFrame(
+                    f"a footprint has {len(columns)} columns where the operator's have "
+                    f"{width + router + state_width}; the log belongs to another operator"
+                )
+            keys.append(self._keys.table.unpack(columns[:width], rows))
+            for kept, column in zip(rest, columns[width:], strict=True):
+                kept.append(column[rows])
+        joined = [_concatenated(column) for column in rest]
+        ids = _concatenated(keys).astype(np.int32)
+        return PartRows(parts.ids, ids, joined[:router]), joined[router:]
+
+    def replay(self, event: StreamEvent) -> int:
+        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
+        self._check_schema(event)
+        times = self._times(event)
+        keys = self._keys.find(event.batch, event.position)
+        slots, closings = self._router.replay(keys, times, event.position, self._applied)
+        self._aggregation.apply(event.batch, event.position, slots, closings)
+        return int(np.count_nonzero(slots >= 0))
+
+    def end_replay(self) -> None:
+        """All restored parts are up to date: from here on, `process`."""
+        self._applied = np.zeros(0, np.int64)
+
+
+def _concatenated(arrays: Sequence[Array]) -> Array:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+
+
+def _describe(schema: pa.Schema) -> str:
+    return ", ".join(f"{each.name}: {each.type}" for each in schema) or "none"

@@ -1,0 +1,223 @@
+"""From aggregate functions to the accumulators they need, and from sums to results.
+
+Functions share accumulators: `Avg("price")` and `Sum("price")` keep one sum.  Nulls are counted per
+column, and only once the first null has been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.operators.accumulators import (
+    Accumulator,
+    ArrivalAccumulator,
+    Closings,
+    ExtremeAccumulator,
+    MomentsAccumulator,
+    SumAccumulator,
+)
+from rewake.operators.arrays import Array, Int32s, arrow_array
+from rewake.operators.columns import ValueColumn, field_of
+from rewake.operators.functions import (
+    AggregateFunction,
+    Avg,
+    Count,
+    First,
+    Last,
+    Max,
+    Min,
+    Stddev,
+    Sum,
+    UserDefined,
+)
+from rewake.operators.routing import Routing
+from rewake.operators.user_accumulator import UserAccumulator
+
+_ORDERED = (Min, Max, First, Last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A function bound to its column and the place of its accumulator (-1: counts only)."""
+
+    function: AggregateFunction
+    column: int
+    accumulator: int
+
+
+class Aggregation:
+    """The aggregate columns of one operator: state per part, results per closing window."""
+
+    def __init__(self, schema: pa.Schema, functions: Sequence[AggregateFunction]) -> None:
+        self._columns: list[ValueColumn] = []
+        self._accumulators: list[Accumulator] = []
+        self._inputs: list[int] = []  # the column of each accumulator
+        self._shared: dict[tuple[str, int], int] = {}
+        self._null_counts: dict[int, SumAccumulator] = {}
+        self._capacity = 0
+        self._bound = [self._bind(schema, function) for function in functions]
+        self.fields = [self._result_field(bound) for bound in self._bound]
+
+    def _bind(self, schema: pa.Schema, function: AggregateFunction) -> _Bound:
+        if isinstance(function, Count) and not function.column:
+            return _Bound(function, -1, -1)
+        column = self._column(schema, function)
+        if isinstance(function, Count):
+            return _Bound(function, column, -1)
+        kind = "Sum" if isinstance(function, Avg) else type(function).__name__
+        key = (kind if not isinstance(function, UserDefined) else str(id(function)), column)
+        if key not in self._shared:
+            self._shared[key] = len(self._accumulators)
+            self._accumulators.append(_accumulator_for(function, self._columns[column]))
+            self._inputs.append(column)
+        return _Bound(function, column, self._shared[key])
+
+    def _column(self, schema: pa.Schema, function: AggregateFunction) -> int:
+        use = f"aggregate {function.result_name()!r}"
+        field = field_of(schema, function.column, use)
+        column = ValueColumn(field, schema.get_field_index(field.name))
+        usable = column.ordered if isinstance(function, _ORDERED) else column.numeric
+        if not usable and not isinstance(function, Count):
+            wanted = "numbers, booleans or times" if isinstance(function, _ORDERED) else "numbers"
+            raise SchemaMismatch(
+                f"{use}: {type(function).__name__} needs {wanted}, but column {field.name!r} is of "
+                f"type {field.type}; cast it upstream"
+            )
+        for place, known in enumerate(self._columns):
+            if known.name == column.name:
+                return place
+        self._columns.append(column)
+        return len(self._columns) - 1
+
+    def _result_field(self, bound: _Bound) -> pa.Field:
+        function = bound.function
+        if isinstance(function, Count):
+            kind = pa.int64()
+        elif isinstance(function, _ORDERED):
+            kind = self._columns[bound.column].kind
+        elif isinstance(function, Sum):
+            floating = self._columns[bound.column].dtype.kind == "f"
+            kind = pa.float64() if floating else pa.int64()
+        else:
+            kind = pa.float64()
+        return pa.field(function.result_name(), kind, nullable=not isinstance(function, Count))
+
+    def ensure(self, capacity: int) -> None:
+        """Make room for part slots below `capacity`."""
+        if capacity > self._capacity:
+            self._capacity = capacity
+            for accumulator in (*self._accumulators, *self._null_counts.values()):
+                accumulator.ensure(capacity)
+
+    def run(self, batch: pa.RecordBatch, position: int, routing: Routing) -> list[pa.Array]:
+        """Apply a routed stream event; the result columns of the windows that closed."""
+        closed, null_counts = self.apply(batch, position, routing.slots, routing.closings)
+        counts = routing.closing_counts
+        return [self._result(bound, closed, null_counts, counts) for bound in self._bound]
+
+    def apply(
+        self, batch: pa.RecordBatch, position: int, slots: Int32s, closings: Closings
+    ) -> tuple[list[Array], dict[int, Array]]:
+        """Add values to their parts; merged state and null counts of the windows that closed."""
+        column_slots = []
+        null_counts = {}
+        for place, column in enumerate(self._columns):
+            if column.nulls(batch) or place in self._null_counts:
+                is_null = column.is_null(batch)
+                counter = self._null_counter(place)
+                flags = is_null.astype(np.int64)
+                null_counts[place] = counter.run(slots, flags, position, closings)
+                column_slots.append(np.where(is_null, np.int32(-1), slots))
+            else:
+                column_slots.append(slots)
+        closed = [
+            accumulator.run(
+                column_slots[place], self._columns[place].values(batch), position, closings
+            )
+            for accumulator, place in zip(self._accumulators, self._inputs, strict=True)
+        ]
+        return closed, null_counts
+
+    def _null_counter(self, place: int) -> SumAccumulator:
+        if place not in self._null_counts:
+            counter = SumAccumulator(np.dtype(np.int64), self._columns[place].name)
+            counter.ensure(self._capacity)
+            self._null_counts[place] = counter
+        return self._null_counts[place]
+
+    def _result(
+        self, bound: _Bound, closed: list[Array], null_counts: dict[int, Array], counts: Array
+    ) -> pa.Array:
+        function = bound.function
+        present = counts
+        if bound.column in null_counts:
+            present = counts - null_counts[bound.column]
+        if isinstance(function, Count):
+            return arrow_array(present, pa.int64())
+        state = closed[bound.accumulator]
+        valid = None
+        if bound.column in null_counts and not present.all():
+            valid = present > 0
+        if isinstance(function, _ORDERED):
+            return self._columns[bound.column].to_arrow(state, valid)
+        if isinstance(function, Sum):
+            return arrow_array(state, pa.int64() if state.dtype.kind == "i" else pa.float64(), valid)
+        if isinstance(function, Avg):
+            divisor = present if valid is None else np.maximum(present, 1)
+            return arrow_array(state / divisor, pa.float64(), valid)
+        if isinstance(function, Stddev):
+            enough = present > 1
+            spread = np.sqrt(np.where(enough, state, 0.0))
+            return arrow_array(spread, pa.float64(), None if enough.all() else enough)
+        return arrow_array(state, pa.float64(), valid)
+
+    # --- snapshots ---------------------------------------------------------------------------
+
+    def snapshot(self, slots: Array) -> list[Array]:
+        """State columns of parts: null counts per column, then each accumulator's state."""
+        nothing = np.zeros(slots.size, np.int64)
+        columns: list[Array] = [
+            self._null_counts[place].columns()[0][slots] if place in self._null_counts else nothing
+            for place in range(len(self._columns))
+        ]
+        for accumulator in self._accumulators:
+            columns.extend(column[slots] for column in accumulator.columns())
+        return columns
+
+    @property
+    def snapshot_width(self) -> int:
+        """How many state columns a snapshot has."""
+        return len(self._columns) + sum(len(each.columns()) for each in self._accumulators)
+
+    def restore(self, slots: Array, columns: Sequence[Array]) -> None:
+        """Set the state of parts from the columns of a snapshot."""
+        rest = list(columns)
+        for place in range(len(self._columns)):
+            nulls = rest.pop(0)
+            if nulls.any():
+                self._null_counter(place).load(slots, [nulls])
+        for accumulator in self._accumulators:
+            width = len(accumulator.columns())
+            accumulator.load(slots, rest[:width])
+            rest = rest[width:]
+
+
+def _accumulator_for(function: AggregateFunction, column: ValueColumn) -> Accumulator:
+    match function:
+        case Sum() | Avg():
+            return SumAccumulator(column.dtype, column.name)
+        case Min() | Max():
+            return ExtremeAccumulator(column.dtype, largest=isinstance(function, Max))
+        case First() | Last():
+            return ArrivalAccumulator(column.dtype, latest=isinstance(function, Last))
+        case Stddev():
+            return MomentsAccumulator()
+        case UserDefined():
+            return UserAccumulator(function)
+        case _:
+            raise UsageError(f"{function!r} is not an aggregate function Rewake knows")

@@ -1,0 +1,48 @@
+"""Growing numpy arrays, and numpy views of Arrow arrays without copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Array = npt.NDArray[Any]
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+
+def capacity_for(needed: int, current: int) -> int:
+    """A capacity of at least `needed`, growing by half so that appends cost O(1) each."""
+    return max(needed, current + current // 2, 1024)
+
+
+def grown(array: Array, capacity: int, fill: float | int = 0) -> Array:
+    """A copy of `array` with `capacity` elements, the new ones `fill`.
+
+    Zero fill comes from untouched pages, so spare capacity takes no memory until it is used.
+    """
+    if capacity <= array.size:
+        return array
+    larger = np.zeros(capacity, array.dtype)
+    larger[: array.size] = array
+    if fill:
+        larger[array.size :] = fill
+    return larger
+
+
+def values_view(array: pa.Array, dtype: npt.DTypeLike) -> Array:
+    """The value buffer of a fixed-width Arrow array as numpy, without a copy."""
+    kind = np.dtype(dtype)
+    start = array.offset * kind.itemsize
+    return np.frombuffer(array.buffers()[1], kind, len(array), start)
+
+
+def arrow_array(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa.Array:
+    """An Arrow array of type `kind` over numpy values of the same width, without a copy."""
+    if valid is None:
+        return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)])
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(values)])

@@ -1,0 +1,88 @@
+"""The aggregate functions a user can ask for: values only, no state.
+
+Nulls are not aggregated: a function over a column sees the tuples where it is not null, and its
+result is null when there are none (`Count` gives 0).  `First` and `Last` go by arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+FloatState = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """A function over one column; `name` is the result column's name."""
+
+    column: str
+    name: str = ""
+
+    def result_name(self) -> str:
+        """The result column's name: as given, or `function_column`."""
+        return self.name or f"{type(self).__name__.lower()}_{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Count(AggregateFunction):
+    """How many tuples, or, given a column, how many where it is not null."""
+
+    column: str = ""
+
+    def result_name(self) -> str:
+        """The result column's name: as given, `count`, or `count_column`."""
+        return self.name or (f"count_{self.column}" if self.column else "count")
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(AggregateFunction):
+    """The sum; of integers a 64-bit integer, checked for overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Avg(AggregateFunction):
+    """The arithmetic mean, as a float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Min(AggregateFunction):
+    """The smallest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Max(AggregateFunction):
+    """The largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class First(AggregateFunction):
+    """The value that arrived first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Last(AggregateFunction):
+    """The value that arrived last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stddev(AggregateFunction):
+    """The sample standard deviation; null for fewer than two values."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserDefined(AggregateFunction):
+    """A function of the user's own, over a fixed-length tuple of floats as its state.
+
+    `update(state, value)` and `merge(older, newer)` return the next state, `result(state)` a
+    float.  They are compiled (numba nopython mode), so plain arithmetic on their arguments only;
+    the same `update` calls are made after a recovery, so they must be functions of their
+    arguments alone.
+    """
+
+    initial: FloatState = ()
+    update: Callable[[FloatState, float], FloatState] | None = field(default=None, compare=False)
+    merge: Callable[[FloatState, FloatState], FloatState] | None = field(
+        default=None, compare=False
+    )
+    result: Callable[[FloatState], float] | None = field(default=None, compare=False)

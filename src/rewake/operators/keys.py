@@ -1,0 +1,393 @@
+"""Group-by keys: any columns to dense ids, and back, a stream event at a time.
+
+One column of at most 64 bits goes through an `IntegerTable`; strings, binaries and several
+columns are laid out as rows of bytes and go through a `BytesTable`.  Nulls are keys like others:
+SQL groups them together.
+
+Row layout, per column: one byte 0 (null) or 1; then 8 bytes of value, or a 4-byte length and the
+bytes.  The same layouts are what footprints store, so a log is read back without Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+
+from rewake.model.errors import DamagedFrame, NullKey, SchemaMismatch
+from rewake.operators.arrays import Array, Bytes, Int32s, Int64s, arrow_array, values_view
+from rewake.operators.key_tables import BytesTable, IntegerTable
+
+
+def _storage_dtype(kind: pa.DataType) -> np.dtype | None:  # type: ignore[type-arg]
+    """The numpy type of a fixed-width column's values, or None for variable width."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    if pa.types.is_boolean(kind):
+        return np.dtype(np.int8)
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return np.dtype(np.int32)
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return np.dtype(np.int64)
+    return None
+
+
+def _is_variable(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+class KeyColumn:
+    """One key column: its values as 64-bit integers, or as bytes."""
+
+    def __init__(self, field: pa.Field) -> None:
+        self.name: str = field.name
+        self.kind: pa.DataType = field.type
+        # Dictionaries are a transport encoding; their values are the keys.
+        if pa.types.is_dictionary(self.kind):
+            self.kind = self.kind.value_type
+        self.dtype = _storage_dtype(self.kind)
+        if pa.types.is_float16(self.kind) or (self.dtype is None and not _is_variable(self.kind)):
+            raise SchemaMismatch(
+                f"column {self.name!r} of type {field.type} cannot be a key; integers, floats, "
+                "booleans, dates, times, timestamps, strings and binaries can"
+            )
+
+    def _plain(self, array: pa.Array) -> pa.Array:
+        return array.cast(self.kind) if array.type != self.kind else array
+
+    def integers(self, array: pa.Array) -> Array:
+        """The values of a fixed-width column; equal keys give equal integers, nulls give 0."""
+        array = self._plain(array)
+        if array.null_count:
+            array = array.fill_null(pa.scalar(0, pa.int64()).cast(self.kind))
+        if pa.types.is_boolean(self.kind):
+            return values_view(array.cast(pa.int8()), np.int8)
+        assert self.dtype is not None
+        values = values_view(array, self.dtype)
+        if self.dtype.kind == "f":
+            return _float_keys(values.astype(np.float64))
+        return values.view(np.int64) if self.dtype == np.uint64 else values
+
+    def from_integers(self, values: Int64s, valid: Array | None) -> pa.Array:
+        """The Arrow column that `integers` came from."""
+        assert self.dtype is not None
+        if pa.types.is_boolean(self.kind):
+            return arrow_array(values.astype(np.int8), pa.int8(), valid).cast(pa.bool_())
+        if self.dtype.kind == "f":
+            return arrow_array(values.view(np.float64).astype(self.dtype), self.kind, valid)
+        return arrow_array(values.astype(self.dtype), self.kind, valid)
+
+    def bytes(self, array: pa.Array) -> tuple[Array, Bytes]:
+        """Offsets and data of a variable-width column."""
+        array = self._plain(array)
+        wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
+        kind = np.dtype(np.int64 if wide else np.int32)
+        _, offsets, data = array.buffers()
+        ends = np.frombuffer(offsets, kind, len(array) + 1, array.offset * kind.itemsize)
+        values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        return ends, values
+
+    def from_bytes(self, offsets: Int64s, data: Bytes, valid: Array | None) -> pa.Array:
+        """The Arrow column of these values."""
+        wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
+        ends = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
+        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        return pa.Array.from_buffers(
+            self.kind, offsets.size - 1, [bits, ends, pa.py_buffer(data)]
+        )
+
+
+def _float_keys(values: Array) -> Int64s:
+    """Bits of floats, with one zero and one NaN, as grouping in SQL has it."""
+    canonical = values + 0.0
+    canonical[np.isnan(canonical)] = np.nan
+    return canonical.view(np.int64)
+
+
+@njit(cache=True, nogil=True)
+def _row_ends(ends, valid, rows):  # type: ignore[no-untyped-def]
+    """Add one variable-width column's share to the row lengths in `rows[1:]`."""
+    for i in range(rows.size - 1):
+        rows[i + 1] += 5
+        if valid.size == 0 or valid[i]:
+            rows[i + 1] += ends[i + 1] - ends[i]
+
+
+@njit(cache=True, nogil=True)
+def _put_fixed(values, valid, places, data):  # type: ignore[no-untyped-def]
+    for i in range(values.size):
+        place = places[i]
+        present = valid.size == 0 or valid[i]
+        data[place] = present
+        rest = np.uint64(np.int64(values[i])) if present else np.uint64(0)
+        for j in range(8):
+            data[place + 1 + j] = (rest >> np.uint64(8 * j)) & np.uint64(255)
+        places[i] = place + 9
+
+
+@njit(cache=True, nogil=True)
+def _put_variable(ends, values, valid, places, data):  # type: ignore[no-untyped-def]
+    for i in range(ends.size - 1):
+        place = places[i]
+        present = valid.size == 0 or valid[i]
+        data[place] = present
+        length = np.int64(ends[i + 1]) - ends[i] if present else 0
+        for j in range(4):
+            data[place + 1 + j] = (length >> (8 * j)) & 255
+        start = ends[i]
+        for j in range(length):
+            data[place + 5 + j] = values[start + j]
+        places[i] = place + 5 + length
+
+
+@njit(cache=True, nogil=True)
+def _take_fixed(data, places, limits, values, valid):  # type: ignore[no-untyped-def]
+    for i in range(values.size):
+        place = places[i]
+        if place + 9 > limits[i]:
+            return False
+        valid[i] = data[place]
+        rest = np.uint64(0)
+        for j in range(8):
+            rest |= np.uint64(data[place + 1 + j]) << np.uint64(8 * j)
+        values[i] = np.int64(rest)
+        places[i] = place + 9
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _take_lengths(data, places, limits, offsets, valid):  # type: ignore[no-untyped-def]
+    for i in range(places.size):
+        place = places[i]
+        if place + 5 > limits[i]:
+            return False
+        valid[i] = data[place]
+        length = np.int64(0)
+        for j in range(4):
+            length |= np.int64(data[place + 1 + j]) << (8 * j)
+        if place + 5 + length > limits[i]:
+            return False
+        offsets[i + 1] = offsets[i] + length
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _take_variable(data, places, offsets, values):  # type: ignore[no-untyped-def]
+    for i in range(places.size):
+        length = offsets[i + 1] - offsets[i]
+        values[offsets[i] : offsets[i + 1]] = data[places[i] + 5 : places[i] + 5 + length]
+        places[i] += 5 + length
+
+
+def _validity(array: pa.Array) -> Array:
+    """One flag per value, or nothing when there are no nulls."""
+    if array.null_count == 0:
+        return np.zeros(0, np.bool_)
+    flags: Array = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return flags
+
+
+class IntegerKeys:
+    """Keys of one fixed-width column.  Footprint columns: values, rows that are null."""
+
+    footprint_columns = 2
+
+    def __init__(self, column: KeyColumn) -> None:
+        self._column = column
+        self._table = IntegerTable()
+
+    @property
+    def size(self) -> int:
+        """How many keys are known, not counting null, whose id is always 0."""
+        return self._table.size
+
+    @property
+    def id_limit(self) -> int:
+        """All ids are below this."""
+        return self._table.id_limit
+
+    def intern(self, columns: Sequence[pa.Array]) -> Int32s:
+        """Ids of the keys in these columns; unknown keys get one."""
+        return self._ids(columns[0], self._table.intern)
+
+    def find(self, columns: Sequence[pa.Array]) -> Int32s:
+        """Ids of the keys in these columns, -1 for unknown ones."""
+        return self._ids(columns[0], self._table.find)
+
+    def _ids(self, array: pa.Array, look_up: Callable[[Array], Int32s]) -> Int32s:
+        values = self._column.integers(array)
+        if array.null_count == 0:
+            return look_up(values)
+        valid = _validity(array)
+        ids = np.zeros(values.size, np.int32)
+        ids[valid] = look_up(values[valid])
+        return ids
+
+    def columns(self, ids: Array) -> list[pa.Array]:
+        """The key columns of these ids."""
+        nulls = ids == 0
+        values = self._table.keys(ids)
+        return [self._column.from_integers(values, ~nulls if nulls.any() else None)]
+
+    def pack(self, ids: Array) -> list[Array]:
+        """The footprint columns of these ids."""
+        values = self._table.keys(ids)
+        kind = self._column.dtype
+        narrow = kind is not None and kind.kind in "iu" and kind.itemsize <= 4
+        nulls = np.flatnonzero(ids == 0).astype(np.uint32)
+        return [values.astype(kind) if narrow else values, nulls]
+
+    def unpack(self, columns: Sequence[Array], rows: Array) -> Int32s:
+        """Ids of the keys in the chosen rows of footprint columns."""
+        values, nulls = columns
+        ids = np.zeros(values.size, np.int32)
+        chosen = np.zeros(values.size, np.bool_)
+        chosen[rows] = True
+        if nulls.size:
+            if nulls.max() >= values.size:
+                raise DamagedFrame("a footprint names a null key beyond its rows")
+            chosen[nulls] = False
+        ids[chosen] = self._table.intern(values[chosen].astype(np.int64))
+        return ids[rows]
+
+    def keep(self, live: Array) -> None:
+        """Forget the keys whose id is not marked in `live`."""
+        self._table.keep(live)
+
+
+class RowKeys:
+    """Keys of several columns, or of a variable-width one.  Footprint columns: offsets, bytes."""
+
+    footprint_columns = 2
+
+    def __init__(self, columns: Sequence[KeyColumn]) -> None:
+        self._columns = list(columns)
+        self._table = BytesTable()
+
+    @property
+    def size(self) -> int:
+        """How many keys are known."""
+        return self._table.size
+
+    @property
+    def id_limit(self) -> int:
+        """All ids are below this."""
+        return self._table.id_limit
+
+    def intern(self, columns: Sequence[pa.Array]) -> Int32s:
+        """Ids of the keys in these columns; unknown keys get one."""
+        return self._table.intern(*self._rows(columns))
+
+    def find(self, columns: Sequence[pa.Array]) -> Int32s:
+        """Ids of the keys in these columns, -1 for unknown ones."""
+        return self._table.find(*self._rows(columns))
+
+    def _rows(self, arrays: Sequence[pa.Array]) -> tuple[Int64s, Bytes]:
+        count = len(arrays[0])
+        lengths = np.zeros(count + 1, np.int64)
+        parts = []
+        for column, array in zip(self._columns, arrays, strict=True):
+            valid = _validity(array)
+            if column.dtype is not None:
+                lengths[1:] += 9
+                parts.append((valid, column.integers(array), None))
+            else:
+                ends, values = column.bytes(array)
+                _row_ends(ends, valid, lengths)
+                parts.append((valid, ends, values))
+        offsets = np.cumsum(lengths)
+        data = np.empty(int(offsets[-1]), np.uint8)
+        places = offsets[:-1].copy()
+        for valid, first, values in parts:
+            if values is None:
+                _put_fixed(first, valid, places, data)
+            else:
+                _put_variable(first, values, valid, places, data)
+        return offsets, data
+
+    def columns(self, ids: Array) -> list[pa.Array]:
+        """The key columns of these ids."""
+        offsets, data = self._table.rows(ids)
+        places = offsets[:-1].copy()
+        return [self._take(column, places, offsets[1:], data) for column in self._columns]
+
+    @staticmethod
+    def _take(column: KeyColumn, places: Int64s, limits: Int64s, data: Bytes) -> pa.Array:
+        valid = np.ones(places.size, np.bool_)
+        if column.dtype is not None:
+            values = np.empty(places.size, np.int64)
+            whole = _take_fixed(data, places, limits, values, valid)
+            _check_row(whole, column)
+            return column.from_integers(values, None if valid.all() else valid)
+        ends = np.zeros(places.size + 1, np.int64)
+        _check_row(_take_lengths(data, places, limits, ends, valid), column)
+        taken = np.empty(int(ends[-1]), np.uint8)
+        _take_variable(data, places, ends, taken)
+        return column.from_bytes(ends, taken, None if valid.all() else valid)
+
+    def pack(self, ids: Array) -> list[Array]:
+        """The footprint columns of these ids."""
+        offsets, data = self._table.rows(ids)
+        return [offsets, data]
+
+    def unpack(self, columns: Sequence[Array], rows: Array) -> Int32s:
+        """Ids of the keys in the chosen rows of footprint columns."""
+        offsets, data = columns
+        if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != data.size:
+            raise DamagedFrame("a footprint's key offsets do not cover its key bytes")
+        if np.any(np.diff(offsets) < 0):
+            raise DamagedFrame("a footprint's key offsets run backwards")
+        ids = self._table.intern(offsets, data)
+        return ids[rows]
+
+    def keep(self, live: Array) -> None:
+        """Forget the keys whose id is not marked in `live`."""
+        self._table.keep(live)
+
+
+def _check_row(whole: bool, column: KeyColumn) -> None:
+    if not whole:
+        raise DamagedFrame(f"a footprint's key bytes end before column {column.name!r}")
+
+
+class GroupBy:
+    """The key columns of a stream: finds them in stream events and maps them to ids."""
+
+    def __init__(self, schema: pa.Schema, by: Sequence[str], *, refuse_nulls: bool) -> None:
+        self._names = list(by)
+        self._refuse_nulls = refuse_nulls
+        self._places = [schema.get_field_index(name) for name in by]
+        columns = [KeyColumn(schema.field(name)) for name in by]
+        self.fields = [pa.field(column.name, column.kind) for column in columns]
+        one_integer = len(columns) == 1 and columns[0].dtype is not None
+        self.table: IntegerKeys | RowKeys = (
+            IntegerKeys(columns[0]) if one_integer else RowKeys(columns)
+        )
+
+    def _arrays(self, batch: pa.RecordBatch, position: int) -> list[pa.Array]:
+        arrays = [batch.column(place) for place in self._places]
+        if self._refuse_nulls:
+            for name, array in zip(self._names, arrays, strict=True):
+                if array.null_count:
+                    row = int(np.flatnonzero(~_validity(array))[0])
+                    raise NullKey(
+                        f"key column {name!r} is null in the tuple at position {position + row}; "
+                        "filter such tuples out upstream, or group them with null_keys='group'"
+                    )
+        return arrays
+
+    def intern(self, batch: pa.RecordBatch, position: int) -> Int32s:
+        """Ids of a stream event's keys; unknown keys get one."""
+        return self.table.intern(self._arrays(batch, position))
+
+    def find(self, batch: pa.RecordBatch, position: int) -> Int32s:
+        """Ids of a stream event's keys, -1 for unknown ones."""
+        return self.table.find(self._arrays(batch, position))

@@ -1,0 +1,87 @@
+"""The one interface between stateful operators and the ways they are recovered.
+
+An operator's state is a set of open *parts* (windows, panes, keys) that can be snapshotted and
+restored independently, as columns.  A part has a slot (a small number, used again after it ends)
+and an id (the position of the tuple that opened it, unique for ever).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.arrays import Array, Int32s, Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a turn did: emitted tuples, and the parts it opened and ended.
+
+    Parts that opened and ended within the turn are in neither list.
+    """
+
+    results: pa.RecordBatch | None
+    late: pa.RecordBatch | None
+    opened_slots: Int32s
+    opened_ids: Int64s
+    ended_slots: Int32s
+    ended_ids: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class StoredParts:
+    """Parts found in a log: chosen rows of stored columns, and what is known of each.
+
+    `ids` and `applied` (the last input position a part's stored state has seen) are in the order of
+    the chosen rows of all frames.
+    """
+
+    ids: Int64s
+    applied: Int64s
+    columns: list[list[Array]]
+    rows: list[Array]
+
+
+class StatefulOperator(Protocol):
+    """An operator that recovery approaches can drive."""
+
+    output_schema: pa.Schema
+    late_tuples: int
+
+    @property
+    def open_parts(self) -> int:
+        """How many parts are open: N (CEC II.B)."""
+
+    @property
+    def clock(self) -> int:
+        """The event-time clock, `NO_TIME` before it has started."""
+
+    @property
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open part, or -1."""
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Apply a stream event; what it opened, closed and emitted."""
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts."""
+
+    def opening_columns(self, slots: Array) -> list[Array]:
+        """What identifies parts that have just opened; their state is that of no tuples."""
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """The whole state of parts."""
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take these parts as the open ones of a new operator; their slots, openings first."""
+
+    def replay(self, event: StreamEvent) -> int:
+        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
+
+    def end_replay(self) -> None:
+        """All restored parts are up to date: from here on, `process`."""

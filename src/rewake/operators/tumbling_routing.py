@@ -1,0 +1,175 @@
+"""Tumbling count windows: the fast path, where a key has one window and a part's slot is its key.
+
+Invariant: key `k` has an open window iff `opened_at[k] >= 0`, and then `0 < count[k] < size`
+(`count[k] == 0` for a part that was restored from its opening and has not been replayed yet).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from rewake.model.stream_event import NO_TIME
+from rewake.operators.accumulators import Closings
+from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.prefetch import AHEAD, prefetch
+from rewake.operators.routing import NO_CLOSINGS, PartRows, Routing
+
+
+@njit(cache=True, nogil=True)
+def _route(keys, position, size, count, opened_at, at, parts, opened, ended_slot, ended_id):  # type: ignore[no-untyped-def]
+    """Count tuples per key; how many windows closed, opened (and stayed open), and ended."""
+    closings = openings = ends = 0
+    for i in range(keys.size):
+        if i + AHEAD < keys.size:
+            prefetch(count, keys[i + AHEAD])
+        key = keys[i]
+        n = count[key] + 1
+        if n == 1:
+            opened_at[key] = position + i
+            opened[openings] = i
+            openings += 1
+        if n == size:
+            at[closings] = i + 1
+            parts[closings] = 2 * np.int64(key) + 1
+            closings += 1
+            if opened_at[key] < position:
+                ended_slot[ends] = key
+                ended_id[ends] = opened_at[key]
+                ends += 1
+            opened_at[key] = -1
+            n = 0
+        count[key] = n
+    kept = 0
+    for o in range(openings):
+        if opened_at[keys[opened[o]]] == position + opened[o]:
+            opened[kept] = opened[o]
+            kept += 1
+    return closings, kept, ends
+
+
+@njit(cache=True, nogil=True)
+def _replay(keys, position, count, opened_at, applied, slots):  # type: ignore[no-untyped-def]
+    for i in range(keys.size):
+        key = keys[i]
+        slots[i] = -1
+        if key >= 0 and key < opened_at.size and opened_at[key] >= 0:
+            if position + i > applied[key]:
+                count[key] += 1
+                slots[i] = key
+
+
+class TumblingCountRouter:
+    """Routes tuples to tumbling count windows."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._open = 0
+        self.clock = NO_TIME
+        self._opened_at = np.zeros(0, np.int64)
+        self._count = np.zeros(0, np.int32)
+
+    @property
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open window, or -1."""
+        return self._opened_at
+
+    @property
+    def open_parts(self) -> int:
+        """How many windows are open."""
+        return self._open
+
+    @property
+    def live_keys(self) -> int:
+        """How many keys have an open window: one each."""
+        return self._open
+
+    @property
+    def capacity(self) -> int:
+        """All slots are below this."""
+        return self._opened_at.size
+
+    def key_is_live(self, id_limit: int) -> Array:
+        """For each key id below `id_limit`, whether it has an open window."""
+        self._ensure(id_limit)
+        return self._opened_at[:id_limit] >= 0
+
+    def _ensure(self, id_limit: int) -> None:
+        if id_limit > self._opened_at.size:
+            capacity = capacity_for(id_limit, self._opened_at.size)
+            self._opened_at = grown(self._opened_at, capacity, -1)
+            self._count = grown(self._count, capacity)
+
+    def route(
+        self, keys: Int32s, times: Int64s, position: int, watermark: int, id_limit: int
+    ) -> Routing:
+        """See `Router.route`; event time only moves the clock here."""
+        self._ensure(id_limit)
+        if times.size:
+            self.clock = max(self.clock, int(times.max()))
+        self.clock = max(self.clock, watermark)
+        at, parts, opened, ended_id = np.empty((4, keys.size), np.int64)
+        ended_slot = np.empty(keys.size, np.int32)
+        closings, kept, ends = _route(
+            keys,
+            position,
+            self._size,
+            self._count,
+            self._opened_at,
+            at,
+            parts,
+            opened,
+            ended_slot,
+            ended_id,
+        )
+        self._open += kept - ends
+        opened_rows = opened[:kept]
+        return Routing(
+            slots=keys,
+            closings=Closings(at[:closings], np.arange(closings + 1), parts[:closings]),
+            closing_keys=(parts[:closings] >> 1).astype(np.int32),
+            closing_counts=np.full(closings, self._size, np.int64),
+            closing_ends=parts[:0],
+            opened_slots=keys[opened_rows],
+            opened_rows=opened_rows,
+            ended_slots=ended_slot[:ends],
+            ended_ids=ended_id[:ends],
+            late_rows=parts[:0],
+        )
+
+    def replay(
+        self,
+        keys: Int32s,
+        times: Int64s,  # noqa: ARG002
+        position: int,
+        applied: Int64s,
+    ) -> tuple[Int32s, Closings]:
+        """See `Router.replay`."""
+        slots = np.empty(keys.size, np.int32)
+        _replay(keys, position, self._count, self._opened_at, applied, slots)
+        return slots, NO_CLOSINGS
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open windows."""
+        return self._opened_at[slots]
+
+    def keys_of(self, slots: Array) -> Int32s:
+        """Key ids of open windows: their slots."""
+        return slots.astype(np.int32, copy=False)
+
+    def opening_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
+        """Nothing: key and opening position say it all."""
+        return []
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """The number of tuples in each window."""
+        return [self._count[slots]]
+
+    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> Int32s:
+        """See `Router.restore`."""
+        self._ensure(id_limit)
+        self._opened_at[opened.keys] = opened.ids
+        self._opened_at[snapshots.keys] = snapshots.ids
+        self._count[snapshots.keys] = snapshots.columns[0]
+        self._open = opened.keys.size + snapshots.keys.size
+        return np.concatenate([opened.keys, snapshots.keys])

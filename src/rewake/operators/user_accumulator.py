@@ -1,0 +1,121 @@
+"""Accumulators around functions that users define: a tuple of floats per part, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core.errors import NumbaError
+from numba.cpython.unsafe.tuple import tuple_setitem
+
+from rewake.model.errors import UsageError
+from rewake.operators.accumulators import Closings
+from rewake.operators.arrays import Array, Int32s
+from rewake.operators.functions import UserDefined
+
+
+class UserAccumulator:
+    """State of a user's aggregate: one row of floats per part slot.
+
+    Invariant: the row of a part that is not open is `initial`.
+    """
+
+    def __init__(self, function: UserDefined) -> None:
+        initial = tuple(float(value) for value in function.initial)
+        self._initial = np.array(initial)
+        self._state = np.zeros((0, self._initial.size))
+        self._kernel = _compiled(function, initial)
+
+    def ensure(self, capacity: int) -> None:
+        """Make room for part slots below `capacity`."""
+        if capacity > len(self._state):
+            larger = np.tile(self._initial, (capacity, 1))
+            larger[: len(self._state)] = self._state
+            self._state = larger
+
+    def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
+        """See `Accumulator.run`."""
+        out = np.empty(closings.count, np.float64)
+        at, first, parts = closings.at, closings.first, closings.parts
+        self._kernel(slots, values.astype(np.float64), at, first, parts, self._state, out)
+        return out
+
+    def columns(self) -> list[Array]:
+        """The state, for snapshots: one array per state column."""
+        return [self._state[:, j] for j in range(self._initial.size)]
+
+    def load(self, slots: Array, columns: Sequence[Array]) -> None:
+        """Set the state of parts, from the columns of a snapshot."""
+        for j, column in enumerate(columns):
+            self._state[slots, j] = column
+
+
+def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[..., None]:
+    """The kernel, compiled now so that a mistake shows when the graph is built, not later."""
+    parts = (function.update, function.merge, function.result)
+    if not initial or any(part is None for part in parts):
+        raise UsageError(
+            f"the user-defined aggregate {function.result_name()!r} needs an initial state of at "
+            "least one float, and update, merge and result functions"
+        )
+    kernel = _kernel(initial, *[njit(part) for part in parts])
+    nothing = np.zeros(0, np.int64)
+    try:
+        kernel(
+            np.zeros(0, np.int32),
+            np.zeros(0),
+            nothing,
+            np.zeros(1, np.int64),
+            nothing,
+            np.zeros((0, len(initial))),
+            np.zeros(0),
+        )
+    except NumbaError as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"the user-defined aggregate {function.result_name()!r} does not compile: {first_line}. "
+            f"update and merge must return a tuple of {len(initial)} floats, result a float, and "
+            "all three may use arithmetic and math functions only"
+        ) from error
+    return kernel
+
+
+def _kernel(initial: tuple[float, ...], update: Any, merge: Any, result: Any) -> Callable[..., Any]:
+    """The accumulator loop around a user's compiled functions."""
+    width = len(initial)
+    template = np.array(initial)
+
+    @njit(nogil=True)
+    def get(table, slot):  # type: ignore[no-untyped-def]
+        state = initial
+        for j in range(width):
+            state = tuple_setitem(state, j, table[slot, j])
+        return state
+
+    @njit(nogil=True)
+    def put(table, slot, state):  # type: ignore[no-untyped-def]
+        for j in range(width):
+            table[slot, j] = state[j]
+
+    @njit(nogil=True)
+    def run(slots, values, at, first, parts, table, out):  # type: ignore[no-untyped-def]
+        done = 0
+        for c in range(at.size + 1):
+            stop = at[c] if c < at.size else slots.size
+            for i in range(done, stop):
+                if slots[i] >= 0:
+                    put(table, slots[i], update(get(table, slots[i]), values[i]))
+            done = stop
+            if c < at.size:
+                merged = get(table, parts[first[c]] >> 1)
+                for p in range(first[c], first[c + 1]):
+                    slot = parts[p] >> 1
+                    if p > first[c]:
+                        merged = merge(merged, get(table, slot))
+                    if parts[p] & 1:
+                        table[slot, :] = template
+                out[c] = result(merged)
+
+    return run  # type: ignore[no-any-return]

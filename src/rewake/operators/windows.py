@@ -1,0 +1,75 @@
+"""Window specifications: how many tuples, or how much event time, and how far apart.
+
+A window of `size` starts every `advance`.  `advance == size` tumbles, `advance < size` slides,
+`advance > size` leaves gaps whose tuples belong to no window.  Windows are per key: a count
+window counts its key's tuples.
+
+State is kept in *panes*: the stretches between neighbouring window borders, so that a tuple
+updates one pane however many windows overlap it.  A pane is the *part* that leaves footprints
+(CEC II.B: "independent components corresponding to the different open windows").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from rewake.model.errors import InvalidWindow
+from rewake.model.units import duration_in_unit
+
+
+def _check_positive(what: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise InvalidWindow(f"a window's {what} must be a positive whole number, not {value!r}")
+    if value >= 2**62:
+        raise InvalidWindow(f"a window's {what} of {value} is beyond what 64-bit times can hold")
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Windows of `size` tuples of a key, one starting every `advance` tuples."""
+
+    size: int
+    advance: int
+
+    def __post_init__(self) -> None:
+        _check_positive("size", self.size)
+        _check_positive("advance", self.advance)
+        if max(self.size, self.advance) >= 2**31:
+            raise InvalidWindow(f"a count window of {self.size} by {self.advance} is too long")
+
+    @property
+    def tumbling(self) -> bool:
+        """Whether each tuple belongs to exactly one window."""
+        return self.size == self.advance
+
+    @property
+    def pane(self) -> int:
+        """Tuples in a pane; a window with the gap behind it, where there is one, is one pane."""
+        return self.advance if self.advance >= self.size else gcd(self.size, self.advance)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Windows over event time `[k * advance, k * advance + size)`, in the time column's unit."""
+
+    size: str | int
+    advance: str | int
+
+    def in_unit(self, unit_ns: int) -> tuple[int, int]:
+        """Size and advance as integers in the time column's unit."""
+        size = duration_in_unit(self.size, unit_ns)
+        advance = duration_in_unit(self.advance, unit_ns)
+        _check_positive("size", size)
+        _check_positive("advance", advance)
+        return size, advance
+
+
+def count_window(size: int, every: int | None = None) -> CountWindow:
+    """Windows of `size` tuples, tumbling or one starting `every` so many tuples."""
+    return CountWindow(size, size if every is None else every)
+
+
+def time_window(size: str | int, every: str | int | None = None) -> TimeWindow:
+    """Windows of `size` event time, tumbling or one starting `every` so often."""
+    return TimeWindow(size, size if every is None else every)

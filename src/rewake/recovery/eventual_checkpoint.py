@@ -1,0 +1,197 @@
+"""Constructing the eventual checkpoint from the output log (CEC II.B).
+
+The log is read backwards from its end (input time `tc`).  The last frame says how many windows were
+open then (N): that many different footprints are looked for.  A window whose end is met first is
+skipped; of several footprints of a window the newest counts.  T is the oldest footprint time among
+them: input after T must be replayed.
+
+How footprints are stored: in every section column 0 is `t_end - id`, where a window's id is the
+position of the tuple that opened it.
+- OPENS: an opened window holds "initially null state" (Thesis 4.1): its footprint time is just
+  before the tuple that opened it, and the columns that follow are its key and number, no state.
+- CHECKS: the whole state as of `t_end`.
+- CLOSED: windows that were open before the turn and are not after it; their RESULTs, if they have
+  any, are in the same frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rewake.log.columns import pack_columns, unpack_columns
+from rewake.log.frame import Frame, SectionKind
+from rewake.model.errors import DamagedFrame, DamagedLog
+from rewake.operators.arrays import Array, Int64s
+from rewake.operators.key_tables import IntegerTable
+from rewake.operators.stateful import StoredParts
+
+
+def pack_parts(ids: Int64s, t_end: int, columns: list[Array]) -> bytes:
+    """A footprint section: how long ago each part opened, then the operator's columns."""
+    back = t_end - ids
+    narrow = back.size == 0 or int(back.max()) < 2**32
+    return pack_columns([back.astype(np.uint32) if narrow else back, *columns])
+
+
+def unpack_parts(payload: memoryview | None, t_end: int) -> tuple[Int64s, list[Array]]:
+    """Ids and the operator's columns of a footprint section; nothing when there is none."""
+    if payload is None:
+        return np.zeros(0, np.int64), []
+    columns = unpack_columns(payload)
+    if not columns or columns[0].dtype.kind not in "iu":
+        raise DamagedFrame("a footprint section does not start with a column of ages")
+    return t_end - columns[0].astype(np.int64), columns[1:]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Footprints found so far of one kind, with what is known of each."""
+
+    ids: list[Int64s] = field(default_factory=list)
+    times: list[Int64s] = field(default_factory=list)
+    back: list[Int64s] = field(default_factory=list)  # records from here to the end of the log
+    columns: list[list[Array]] = field(default_factory=list)
+    rows: list[Array] = field(default_factory=list)
+
+    def add(self, ids: Int64s, times: Int64s, back: Int64s, columns: list[Array], rows: Array) -> None:
+        self.ids.append(ids[rows])
+        self.times.append(times[rows])
+        self.back.append(back[rows])
+        self.columns.append(columns)
+        self.rows.append(rows)
+
+    def stored(self) -> StoredParts:
+        return StoredParts(_joined(self.ids), _joined(self.times), self.columns, self.rows)
+
+
+def _joined(arrays: list[Int64s]) -> Int64s:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class EventualCheckpoint:
+    """The windows W with their footprints, as of `time` (tc).
+
+    `oldest_time` is T; input positions after it must be replayed.  The records of the extent are
+    numbered from 0 at its start: `footprint_records` are the numbers of the footprints (openings
+    first), `frame_starts` those of the first record of each frame.
+    """
+
+    time: int
+    clock: int
+    late_tuples: int
+    openings: StoredParts
+    snapshots: StoredParts
+    footprint_records: Int64s
+    extent_records: int
+    frame_starts: list[int]
+    next_sequence: int
+
+    @property
+    def extent_frames(self) -> int:
+        """How many frames the extent consists of."""
+        return len(self.frame_starts)
+
+    @property
+    def windows(self) -> int:
+        """N: how many windows were open."""
+        return self.openings.ids.size + self.snapshots.ids.size
+
+    @property
+    def oldest_time(self) -> int:
+        """T: the oldest footprint time, or `time` when no window was open."""
+        times = np.concatenate([self.openings.applied, self.snapshots.applied])
+        return int(times.min()) if times.size else self.time
+
+    @property
+    def tuples_to_replay(self) -> int:
+        """u: input tuples between T and tc."""
+        return self.time - self.oldest_time
+
+
+class _Construction:
+    """Reads frames newest first until every open window has been found."""
+
+    def __init__(self, last: Frame) -> None:
+        self.wanted = last.open_windows
+        self.found = 0
+        self.records = 0
+        self.frame_backs: list[int] = []
+        self.openings = _Found()
+        self.snapshots = _Found()
+        # Windows already decided: found, or known to have ended.
+        self._decided = IntegerTable()
+
+    def read(self, frame: Frame) -> None:
+        """Take over the footprints of windows that are still undecided."""
+        ended, _ = unpack_parts(frame.section(SectionKind.CLOSED), frame.t_end)
+        self._decided.intern(ended)
+        opened, opening_columns = unpack_parts(frame.section(SectionKind.OPENS), frame.t_end)
+        checked, check_columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end)
+        self.records += frame.records
+        self.frame_backs.append(self.records)
+        # The last records of a frame are its OPENs, then its CHECKs, both in order.
+        check_back = self.records - frame.records + np.arange(checked.size, 0, -1)
+        open_back = self.records - frame.records + checked.size + np.arange(opened.size, 0, -1)
+        times = np.full(checked.size, frame.t_end, np.int64)
+        self._take(self.snapshots, checked, times, check_back, check_columns)
+        self._take(self.openings, opened, opened - 1, open_back, opening_columns)
+
+    def _take(
+        self, into: _Found, ids: Int64s, times: Int64s, back: Int64s, columns: list[Array]
+    ) -> None:
+        if ids.size == 0:
+            return
+        rows = np.flatnonzero(self._decided.find(ids) < 0)
+        self._decided.intern(ids[rows])
+        self.found += rows.size
+        if rows.size:
+            into.add(ids, times, back, columns, rows)
+
+
+def construct(frames: Iterable[Frame]) -> EventualCheckpoint | None:
+    """The eventual checkpoint of a log given newest frame first; None for an empty log."""
+    building: _Construction | None = None
+    last: Frame | None = None
+    for frame in frames:
+        if building is None or last is None:
+            last, building = frame, _Construction(frame)
+        building.read(frame)
+        if building.found >= building.wanted:
+            break
+    if building is None or last is None:
+        return None
+    if building.found != building.wanted:
+        raise DamagedLog(
+            f"the last frame (sequence {last.sequence}) says that {building.wanted} windows were "
+            f"open, but the log holds footprints of {building.found}: it was trimmed too far, or "
+            "belongs to another operator; restore the older segments",
+            segment=last.segment,
+            offset=last.offset,
+            sequence=last.sequence,
+        )
+    back = _joined([*building.openings.back, *building.snapshots.back])
+    return EventualCheckpoint(
+        time=last.t_end,
+        clock=last.timestamp,
+        late_tuples=_late_tuples(last),
+        openings=building.openings.stored(),
+        snapshots=building.snapshots.stored(),
+        footprint_records=building.records - back,
+        extent_records=building.records,
+        frame_starts=[building.records - back for back in reversed(building.frame_backs)],
+        next_sequence=last.sequence + 1,
+    )
+
+
+def _late_tuples(frame: Frame) -> int:
+    payload = frame.section(SectionKind.METADATA)
+    if payload is None:
+        return 0
+    columns = unpack_columns(payload)
+    if len(columns) != 1 or columns[0].size != 1:
+        raise DamagedFrame(f"frame {frame.sequence} has metadata of another operator")
+    return int(columns[0][0])

@@ -1,0 +1,46 @@
+"""Explicit targets Q for the extent and U for the replay, within a budget (CEC III.A).
+
+"Produce a CHECK if q > Q or u > U or both ... starting from the older end of the extent."
+"""
+
+from __future__ import annotations
+
+from rewake.model.errors import UsageError
+from rewake.operators.arrays import Int32s
+from rewake.recovery.policies.policy import Budget, Extent
+
+
+class Targets:
+    """Keeps q at or below `records` (Q) and u at or below `tuples` (U) as the budget allows.
+
+    A Q below the number of open windows cannot be reached ("an unattainable target, resulting in
+    unnecessary overhead", CEC IV.B); the budget bounds what trying costs.
+    """
+
+    def __init__(
+        self,
+        *,
+        records: int,
+        tuples: int,
+        interval_ms: float = 5,
+        period_ms: float = 100,
+        check_cost_us: float = 0.5,
+    ) -> None:
+        if records < 0 or tuples < 0:
+            raise UsageError(f"targets cannot be negative: Q = {records}, U = {tuples}")
+        try:
+            self.budget = Budget(interval_ms, period_ms, check_cost_us)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        self._records = records
+        self._tuples = tuples
+
+    def checks(self, extent: Extent) -> Int32s:
+        """The oldest windows that keep the targets from being met."""
+        due = extent.order.overdue(
+            most_records=self._records,
+            oldest_time=extent.position - self._tuples,
+            limit=self.budget.left(extent.now_ms),
+        )
+        self.budget.spend(due.size)
+        return due

@@ -1,0 +1,11 @@
+"""Rewake on Spark: the only package that may import pyspark, and only inside functions.
+
+What always holds: importing `rewake.spark` needs neither pyspark nor Java.  What is missing is
+said when it is needed, as a `MissingRequirement` that names the remedy.
+"""
+
+from rewake.spark.java import Java, find_java, require_java
+from rewake.spark.requirements import MissingRequirement
+from rewake.spark.session import local_session
+
+__all__ = ["Java", "MissingRequirement", "find_java", "local_session", "require_java"]

@@ -1,0 +1,125 @@
+"""A Spark session on this machine that starts the same way everywhere.
+
+What always holds for a session from `local_session`: its Python workers run this interpreter, it
+listens on loopback alone, it serves no web page, and it writes nothing but errors on stderr.
+The process's environment is as before once the session is up; only the JVM keeps the settings.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewake.model.errors import UsageError
+from rewake.spark.java import Java, require_java
+from rewake.spark.java_shim import shim_home
+from rewake.spark.requirements import MissingRequirement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK = "127.0.0.1"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# These would send the session elsewhere than to this machine, or to another Spark.
+_MISLEADING = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER")
+
+
+def local_session(
+    *,
+    cores: int | None = None,
+    app_name: str = "rewake",
+    conf: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """Start Spark in this process's own JVM with `cores` task slots (default: all cores).
+
+    `conf` is added last and wins.  Raises `MissingRequirement` without pyspark or Java, and
+    `UsageError` when this process already has a session, whose settings could not be changed.
+    """
+    if cores is not None and cores < 1:
+        raise UsageError(f"cores is {cores}; give 1 or more")
+    if find_spec("pyspark") is None:
+        raise MissingRequirement("pyspark is not installed; pip install 'rewake[spark]'")
+    _refuse_a_second_session()
+    settings = session_settings(cores or available_cores(), conf or {})
+    with _environment(launch_environment(require_java())):
+        return _start(app_name, settings)
+
+
+def _refuse_a_second_session() -> None:
+    """Raise when this process has a session, also when another thread started it."""
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 (optional, slow to import)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    # Asking for the active session raises when there is none.
+    with suppress(PySparkRuntimeError):
+        SparkSession.active()
+        raise UsageError("this process already has a Spark session; use that one, or stop it first")
+
+
+def _start(app_name: str, settings: Mapping[str, str]) -> "SparkSession":
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 (optional, slow to import)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        # The JVM has already said on stderr what it could not do.
+        raise MissingRequirement(f"Spark did not start: {error}; see what it printed") from error
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use, which in a container is not all of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def session_settings(cores: int, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings for a quiet session on loopback, with the caller's put on top."""
+    # A URI: the options are split at spaces, which a path may have.
+    quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    settings = {
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+    settings |= conf
+    settings[_JAVA_OPTIONS] = f"{quiet} {conf.get(_JAVA_OPTIONS, '')}".strip()
+    return settings
+
+
+def launch_environment(java: Java) -> dict[str, str | None]:
+    """Return the variables the JVM is started with; None means that one is removed."""
+    variables: dict[str, str | None] = dict.fromkeys(_MISLEADING)
+    variables["JAVA_HOME"] = str(shim_home(java))
+    variables["PYSPARK_PYTHON"] = sys.executable
+    variables["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    variables["SPARK_LOCAL_IP"] = _LOOPBACK
+    return variables
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set the variables, and put back what was there."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set_environment(variables)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,255 @@
+"""What must hold of the repository itself: no addresses, honest docs, a set-up that fails well."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import rewake
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+# Split, so that this file does not find itself.
+_REGISTRIES = re.compile(
+    "|".join(
+        [
+            "python" + r"hosted\.org",
+            r"pypi\.org" + "/simple",
+            "--(?:extra-)?index" + "-url",
+            r"registry\.npm" + r"js\.org",
+            "file:/" + "//?opt",
+            r"https?://[^\s\"')]*/simple" + r"\b",
+        ]
+    )
+)
+_MACHINE_PATHS = re.compile(r"(?<![\w.}])/(?:root|work|home/[a-z]\w*)" + r"/")
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|(?:src|srcset|href)=\"([^\"]+)\"")
+
+
+def tracked() -> list[Path]:
+    """Return the files that are, or would be, committed."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in result.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield (name, content) of every tracked text file."""
+    for path in tracked():
+        data = path.read_bytes()
+        if b"\0" not in data[:8192]:
+            yield str(path.relative_to(ROOT)), data.decode(errors="replace")
+
+
+def test_no_file_holds_the_address_of_a_package_registry() -> None:
+    """Where packages come from is the business of each machine."""
+    assert [name for name, text in texts() if _REGISTRIES.search(text)] == []
+
+
+def test_no_file_holds_a_path_of_somebodys_machine() -> None:
+    """What works on one machine alone does not belong here."""
+    assert [name for name, text in texts() if _MACHINE_PATHS.search(text)] == []
+
+
+def test_constraints_and_lock_files_name_no_host() -> None:
+    """`uv.lock` records the address of the registry, so none is committed."""
+    names = re.compile(r"(constraints|requirements)[^/]*\.txt$|\.lock$|pylock[^/]*\.toml$")
+    held = {name: text for name, text in texts() if names.search(name)}
+    assert "constraints.txt" in held
+    assert [name for name, text in held.items() if "://" in text] == []
+
+
+def test_every_dependency_has_a_tested_version() -> None:
+    """A constraint that is missing would let an untested version in."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *chain.from_iterable(extras)]
+    constrained = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    names = {re.split(r"[^\w-]", requirement)[0] for requirement in wanted}
+    assert names - set(constrained) == set()
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    """Type checkers ignore the annotations of a package without this file."""
+    assert (ROOT / "src" / "rewake" / "py.typed").is_file()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    """pyproject.toml and the package agree."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == rewake.__version__
+
+
+def test_no_source_file_is_too_long_to_read() -> None:
+    """At 600 lines a file is split by noun."""
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in (ROOT / "src").rglob("*.py")
+    }
+    assert {name: length for name, length in lengths.items() if length >= 600} == {}
+
+
+# --- make and continuous integration -----------------------------------------------------------
+
+
+def test_continuous_integration_runs_what_a_developer_runs() -> None:
+    """One definition of "the tests pass"."""
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert re.search(r"^(exec )?make test$", script.read_text(), re.MULTILINE)
+
+
+def test_make_alone_lists_every_target() -> None:
+    """A stranger types `make` first."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "--no-print-directory"]
+    listed = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    for target in phony.group(1).split():
+        assert re.search(rf"^  {target} +\w", listed.stdout, re.MULTILINE), target
+
+
+def _fake_python(folder: Path, script: str) -> dict[str, str]:
+    """Make a PATH with this python3 before the tools of the system, and no newer ones."""
+    folder.mkdir()
+    for name in ("python3", "python3.13", "python3.12", "python3.11"):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def _set_up(venv: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [ROOT / "scripts" / "setup", venv]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_set_up_without_a_new_enough_python_says_what_to_install(tmp_path: Path) -> None:
+    """And it leaves no stamp, so the next `make` tries again."""
+    result = _set_up(tmp_path / "venv", _fake_python(tmp_path / "bin", "exit 1"))
+    assert result.returncode == 1
+    assert "no Python 3.11 or newer" in result.stderr
+    assert "python3-venv" in result.stderr
+    assert not (tmp_path / "venv" / ".ready").exists()
+
+
+def test_set_up_tries_the_next_python_when_the_first_is_too_old(tmp_path: Path) -> None:
+    """python3 is often the oldest of several."""
+    environ = _fake_python(tmp_path / "bin", "exit 1")
+    newer = (
+        '#!/bin/sh\ncase "$1" in\n--version) echo Python 3.12.99 ;;\n-m) exit 5 ;;\nesac\nexit 0\n'
+    )
+    (tmp_path / "bin" / "python3.12").write_text(newer)
+    result = _set_up(tmp_path / "venv", environ)
+    assert "with Python 3.12.99" in result.stdout
+    assert (result.returncode, result.stderr) == (
+        1,
+        "set-up failed: python3.12 -m venv did not work\n",
+    )
+
+
+def test_set_up_whose_installation_fails_leaves_no_stamp(tmp_path: Path) -> None:
+    """Also when an earlier set-up had succeeded."""
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".ready").touch()
+    (venv / "bin" / "python").write_text(
+        '#!/bin/sh\n[ "$3" = --version ] && exit 0\necho "no matching version" >&2\nexit 1\n'
+    )
+    (venv / "bin" / "python").chmod(0o755)
+    result = _set_up(venv, {"PATH": "/usr/bin:/bin"})
+    assert result.returncode == 1
+    assert "no matching version" in result.stderr
+    assert "set-up failed: pip could not install" in result.stderr
+    assert not (venv / ".ready").exists()
+
+
+# --- documents ---------------------------------------------------------------------------------
+
+
+def runnable(document: Path) -> str:
+    """Return a document's Python, each block on its own lines, so that tracebacks fit."""
+    text = document.read_text()
+    lines = [""] * (text.count("\n") + 1)
+    for block in _FENCE.finditer(text):
+        if block["info"].split() == ["python"]:
+            first = text.count("\n", 0, block.start("code"))
+            code = block["code"].splitlines()
+            lines[first : first + len(code)] = code
+    return "\n".join(lines) + "\n"
+
+
+def _examples() -> Iterator[object]:
+    for document in DOCUMENTS:
+        code = runnable(document)
+        if code.strip():
+            marks = [pytest.mark.spark] if re.search(r"spark", code, re.IGNORECASE) else []
+            yield pytest.param(document, id=str(document.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("document", list(_examples()))
+def test_the_examples_of_a_document_run(document: Path, tmp_path: Path) -> None:
+    """In order, in one namespace, in an empty folder."""
+    program = tmp_path / f"{document.stem}_examples.py"
+    program.write_text(runnable(document))
+    (tmp_path / "cwd").mkdir()
+    result = subprocess.run(
+        [sys.executable, program],
+        cwd=tmp_path / "cwd",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def slugs(document: Path) -> set[str]:
+    """Return the anchors that a document's headings make."""
+    text = _FENCE.sub("", document.read_text())
+    headings = re.findall(r"^#+ +(.+?)\s*$", text, re.MULTILINE)
+    plain = [re.sub(r"[`*_]|\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", text.lower())) for text in plain}
+
+
+def links(document: Path) -> Iterator[str]:
+    """Yield the targets of a document's links and pictures within the repository."""
+    for match in _LINK.finditer(_FENCE.sub("", document.read_text())):
+        target = match.group(1) or match.group(2)
+        if not re.match(r"[a-z]+:", target):
+            yield unquote(target)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_links_of_a_document_lead_somewhere(document: Path) -> None:
+    """To a file that is there, and to a heading that is in it."""
+    broken = []
+    for target in links(document):
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name) if name else document
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in slugs(path)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_the_parser_of_examples_sees_what_it_should(tmp_path: Path) -> None:
+    """Other languages and blocks marked no-run are left out; lines keep their numbers."""
+    document = tmp_path / "a.md"
+    document.write_text("# A b\n```python\nx = 1\n```\n```sh\nno\n```\n```python no-run\nno\n```\n")
+    assert runnable(document).splitlines()[2] == "x = 1"
+    assert "no" not in runnable(document)
+    assert slugs(document) == {"a-b"}
