@@ -12,8 +12,11 @@ from typing import Annotated
 import typer
 
 from rewake import __version__
+from rewake.cli.bench import bench
+from rewake.cli.demo import demo
 from rewake.cli.doctor import doctor
 from rewake.cli.exit_codes import ExitCode, exit_code_of
+from rewake.cli.inspect import inspect
 from rewake.model.errors import RewakeError
 
 _HELP = """\
@@ -21,8 +24,10 @@ Stateful stream processing on PySpark that survives failures at a price you choo
 
 \b
 Examples:
-  rewake doctor           what this machine has, what it lacks and what to do
-  rewake doctor --json    the same for a program
+  rewake doctor             what this machine has, what it lacks and what to do
+  rewake doctor --json      the same for a program
+  rewake demo               kill a process while data flows, recover, compare the results
+  rewake inspect log PATH   what a log holds, every checksum verified
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 environment, 4 invariant violated, 130 interrupted.
 """
@@ -57,7 +62,10 @@ def _options(
 
 # --- the commands ----------------------------------------------------------------------------
 
+app.add_typer(bench, name="bench")
 app.command("doctor")(doctor)
+app.command("demo")(demo)
+app.add_typer(inspect, name="inspect")
 
 
 def main() -> None:

@@ -44,7 +44,9 @@ def _result(kind: str, column: str, rows: Sequence[Row], user: UserFunctions) ->
         return math.fsum(values) / len(values)
     if kind == "stddev":
         return statistics.stdev(values) if len(values) > 1 else None
-    return {"min": min, "max": max, "first": lambda v: v[0], "last": lambda v: v[-1]}[kind](values)
+    if kind in ("min", "max"):
+        return min(values) if kind == "min" else max(values)
+    return values[0] if kind == "first" else values[-1]
 
 
 class _Window:
@@ -180,7 +182,7 @@ def _time_windows(
         done = [start for start, _ in windows if start + size <= clock]
         for start in sorted(set(done)):
             closing = [key for (begin, key) in windows if begin == start]
-            for key in sorted(closing, key=lambda key: windows[start, key].opened):  # noqa: B023
+            for key in sorted(closing, key=lambda key: windows[start, key].opened):
                 ended = windows.pop((start, key))
                 emitter.emit(key, ended.rows, {"window_start": start, "window_end": start + size})
         if isinstance(item, Punctuation):

@@ -5,8 +5,8 @@ floor.  What is on that chain is the log; what is not (a fenced writer's later s
 
 The newest is the one of the highest epoch, unless a higher epoch in any stripe has sealed the log
 below its first sequence: then a fenced writer made it, in a stripe its successor has not reached
-yet.  (Sealed just there, it is an empty segment, or one whose frames are all dead.)  Without reading a frame this finds a segment that is missing, too short, of another
-log, or whose header is damaged.
+yet.  (Sealed just there, it is empty, or all its frames are dead.)  Without reading a frame this
+finds a segment that is missing, too short, of another log, or whose header is damaged.
 """
 
 from collections.abc import Iterable, Sequence

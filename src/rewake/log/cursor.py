@@ -19,6 +19,17 @@ from rewake.model.errors import DamagedFrame, DamagedLog, OutOfRange
 __all__ = ["BackwardCursor", "ForwardCursor"]
 
 
+class _Unreadable(Exception):
+    """Visible bytes that are no frame: found by a stripe, told to the caller by its cursor."""
+
+    def __init__(self, segment: str, offset: int, where: str, error: DamagedFrame) -> None:
+        super().__init__(where)
+        self.segment = segment
+        self.offset = offset
+        self.where = where
+        self.error = error
+
+
 class ForwardCursor:
     """The frames from `sequence` on, as far as the viewer sees."""
 
@@ -48,6 +59,8 @@ class ForwardCursor:
             return self._find()
         except FileNotFoundError:
             raise _trimmed(self._viewer, self.sequence) from None
+        except _Unreadable as bad:
+            raise _damaged(bad, self.sequence) from bad
 
     def _find(self) -> "_StripeForward":
         if not self._stripes:
@@ -138,6 +151,8 @@ class BackwardCursor:
             return self._find()
         except FileNotFoundError:
             raise _trimmed(self._viewer, self.sequence - 1) from None
+        except _Unreadable as bad:
+            raise _damaged(bad, self.sequence - 1) from bad
 
     def _find(self) -> Frame:
         for stripe in self._stripes:
@@ -195,7 +210,7 @@ class _StripeBackward:
             header = self._window.checked(decode_header(self._buffer, place))
             return decode_frame(self._buffer, place, header, segment=self.name, base=self._start)
         except DamagedFrame as error:
-            raise _damaged(self.name, self._end, error, "before") from error
+            raise _Unreadable(self.name, self._end, f"before byte {self._end}", error) from error
 
     def _have(self, size: int) -> None:
         """Have `size` bytes before the end in the buffer; DamagedFrame when there are fewer."""
@@ -224,15 +239,16 @@ def _decoded(window: Window, offset: int) -> Frame:
     try:
         return window.frame(offset)
     except DamagedFrame as error:
-        raise _damaged(window.name, offset, error, "at") from error
+        raise _Unreadable(window.name, offset, f"at byte {offset}", error) from error
 
 
-def _damaged(segment: str, offset: int, error: DamagedFrame, where: str) -> DamagedLog:
+def _damaged(bad: _Unreadable, sequence: int) -> DamagedLog:
     return DamagedLog(
-        f"segment {segment} is damaged {where} byte {offset}: {error}; restore the segment from a "
-        "copy, or see what can be saved with `rewake inspect log PATH`",
-        segment=segment,
-        offset=offset,
+        f"segment {bad.segment} is damaged {bad.where}, near sequence {sequence}: {bad.error}; "
+        "restore the segment from a copy, or see what can be saved with `rewake inspect log PATH`",
+        segment=bad.segment,
+        offset=bad.offset,
+        sequence=sequence,
     )
 
 

@@ -37,6 +37,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple, TypeAlias
 
+from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from rewake.model.errors import DamagedFrame, UsageError
@@ -164,16 +165,17 @@ def encode_frame(
 ) -> bytes:
     """The bytes of one frame.  Raises UsageError when the turn exceeds a cap or a field's range."""
     t_end, timestamp, open_windows, tuples, records, sections = turn
-    parts: list[Buffer] = [b"", b""]
+    parts = [b"", b""]
     directory = b""
     length = HEADER_SIZE + TRAILER_SIZE
     try:
         for kind, payload, output in sections:
-            size = payload.nbytes if isinstance(payload, memoryview) else len(payload)
+            data = payload if isinstance(payload, bytes) else bytes(payload)
+            size = len(data)
             directory += _ENTRY.pack(kind, output, 0, size)
             padding = -size & 7
             length += 8 + size + padding
-            parts.append(payload)
+            parts.append(data)
             if padding:
                 parts.append(_PADDING[padding])
         if length > MAX_FRAME_BYTES or len(sections) > MAX_SECTIONS:
@@ -188,8 +190,12 @@ def encode_frame(
         ) from error
     parts[0] = head + _U32.pack(crc32c(head))
     parts[1] = directory
-    body = b"".join(parts)
-    return body + _TRAILER.pack(crc32c(body), length)
+    # The checksum is grown part by part, so that the payloads are copied once only.
+    crc = 0
+    for part in parts:
+        crc = extend(crc, part)
+    parts.append(_TRAILER.pack(crc, length))
+    return b"".join(parts)
 
 
 def decode_header(buffer: bytes, offset: int = 0) -> FrameHeader:

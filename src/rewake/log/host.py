@@ -109,7 +109,6 @@ class DirectWriter:
             carry_out(command, self.stores, self.pipeline.epoch)
         except Fenced:
             self.pipeline.fenced()
-            self._queue.clear()
         except StorageFault as error:
             self._queue.extend(self.pipeline.failed(command, error))
         else:
@@ -117,6 +116,8 @@ class DirectWriter:
                 self.completed = command.through
             # Answers come before what else is waiting: a mark and its completion stay together.
             self._queue.extendleft(reversed(self.pipeline.done(command)))
+        if self.pipeline.failure is not None:
+            self._queue.clear()
         return command
 
     def retry(self) -> None:

@@ -10,6 +10,7 @@ What always holds:
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +21,12 @@ from rewake.log.floor import read_floor
 from rewake.log.layout import DESCRIPTOR, DRAFT_SUFFIX, MARK, SegmentId, segment_id
 from rewake.log.mark import EMPTY_MARK, Frontier, Mark, StripeEnd, read_mark
 from rewake.log.reader import LogReader
-from rewake.log.recover import Recovered, recover
+from rewake.log.recover import recover
+from rewake.log.reindex import complete_index
 from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.store import Store, publish
 from rewake.log.view import MIN_TIMESTAMP
-from rewake.model.errors import LogExists, LogInUse
+from rewake.model.errors import LogExists, LogInUse, StorageFault
 
 __all__ = ["AppendPoint", "Log"]
 
@@ -85,8 +87,8 @@ class Log:
         stores = as_stores(stores)
         descriptor = read_descriptor(stores)
         owned = claim(stores[0], epoch=epoch, above=_highest_epoch(stores), holder=holder)
-        end, mark = _recovered_end(stores, descriptor)
         _delete_drafts(stores)
+        end, mark = _recovered_end(stores, descriptor)
         point = _begin_segments(stores, descriptor, owned, end, mark)
         _write_anchor(stores[0], point)
         return point
@@ -110,9 +112,11 @@ def _recovered_end(stores: Sequence[Store], descriptor: Descriptor) -> tuple[Fro
     if mark is None and not all(chains):
         # No writer ever came as far as its first mark, so none has appended anything.
         return _EMPTY, None
-    recovered: Recovered = recover(
-        stores, chains, seals, mark, log_id=log_id, floor=floor, settle=True
-    )
+    recovered = recover(stores, chains, seals, mark, log_id=log_id, floor=floor, settle=True)
+    if len(stores) == 1:
+        newest, offset = chains[0][-1].header, recovered.end.ends[0].offset
+        with suppress(StorageFault):  # an index is a convenience; opening must not fail for it
+            complete_index(stores[0], newest, offset, log_id=log_id)
     return recovered.end, mark
 
 

@@ -1,9 +1,9 @@
 """The writer of a log as a pure machine: appends in, commands out.
 
 A host feeds it appends and the outcome of commands; it returns the next commands.  The host's
-duties: carry out the commands of one answer in order; answer every `Write`, `Sync`, `Rotate`,
-`WriteMark` and `Confirm` with `done`, `failed` or `fenced`; never two calls at once.  Commands of
-different stripes may be carried out at the same time.
+duties: carry out the commands of one answer in order; answer each with `done`, `failed` or (for a
+`Confirm`) `fenced`; forget those that are left once there is a `failure`; never two calls at once.
+Commands of different stripes may be carried out at the same time.
 
 What always holds:
 
@@ -21,10 +21,6 @@ What always holds:
 """
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final
 
 from rewake.log.commands import (
     Command,
@@ -36,87 +32,16 @@ from rewake.log.commands import (
     WriteIndex,
     WriteMark,
 )
+from rewake.log.flight import ALIVE, TRANSITIONS, Batch, Lane, Limits, Mode, State
 from rewake.log.frame import TurnRecord, encode_frame
-from rewake.log.index import ENTRY_SIZE, INDEX_INTERVAL, IndexEntry, encode_entry
+from rewake.log.index import ENTRY_SIZE, IndexEntry, encode_entry
 from rewake.log.layout import SegmentId
 from rewake.log.log import AppendPoint
 from rewake.log.mark import Frontier, Mark, StripeEnd
 from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.model.errors import Fenced, StorageFull, UsageError, WriterFailed
 
-__all__ = ["Limits", "Mode", "State", "WritePipeline"]
-
-
-class Mode(Enum):
-    """When a frame is complete."""
-
-    STABLE = "stable"
-    DELAYED = "delayed"
-
-
-class State(Enum):
-    """Whether frames can complete."""
-
-    RUNNING = "running"
-    STALLED = "stalled"
-    FAILED = "failed"
-    FENCED = "fenced"
-    CLOSED = "closed"
-
-
-TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    State.RUNNING: frozenset({State.STALLED, State.FAILED, State.FENCED, State.CLOSED}),
-    State.STALLED: frozenset({State.RUNNING, State.FAILED, State.FENCED, State.CLOSED}),
-    State.FAILED: frozenset({State.CLOSED}),
-    State.FENCED: frozenset({State.CLOSED}),
-    State.CLOSED: frozenset(),
-}
-_ALIVE: Final = frozenset({State.RUNNING, State.STALLED})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes that trade memory and latency for throughput."""
-
-    batch_bytes: int = 4 << 20
-    batch_frames: int = 512  # a positioned vector write takes at most 1024 buffers
-    window_bytes: int = 64 << 20
-    window_frames: int = 16384
-    segment_bytes: int = 64 << 20
-    sync_bytes: int = 16 << 20
-    index_interval: int = INDEX_INTERVAL
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Consecutive frames written to one stripe at once."""
-
-    stripe: int
-    first_sequence: int
-    frontier: Frontier  # behind the batch; its ends are filled in when it is confirmed
-    frames: int
-    size: int
-    entry: IndexEntry
-    end: StripeEnd | None = None
-    written: bool = False
-    synced: bool = False
-
-
-@dataclass(slots=True)
-class _Stripe:
-    """Where a stripe's next bytes go, and what is in the air."""
-
-    number: int
-    segment: SegmentId
-    offset: int = SEGMENT_HEADER_SIZE
-    index_offset: int = 0
-    indexed: int = SEGMENT_HEADER_SIZE  # the segment is indexed up to here
-    batch: _Batch | None = None
-    buffers: Sequence[bytes] = ()
-    command: Command | None = None  # in the air; repeated by `retry`
-    stalled: bool = False
-    dirty: list[_Batch] = field(default_factory=list)
-    dirty_bytes: int = 0
+__all__ = ["TRANSITIONS", "Limits", "Mode", "State", "WritePipeline"]
 
 
 class WritePipeline:
@@ -144,14 +69,12 @@ class WritePipeline:
         self._anchored = point.frontier.ends
         self._pending: deque[tuple[bytes, int, int]] = deque()
         self._formed = point.frontier  # behind the last batch formed
-        self._order: deque[_Batch] = deque()  # formed, not yet confirmed
-        self._undurable: deque[_Batch] = deque()  # confirmed, not yet known to be durable
+        self._order: deque[Batch] = deque()  # formed, not yet confirmed
+        self._undurable: deque[Batch] = deque()  # confirmed, not yet known to be durable
         self._asked = point.frontier.sequence
         self._outstanding_bytes = 0
-        self._next_stripe = 0
-        self._stripes = [
-            _Stripe(number, end.segment) for number, end in enumerate(point.frontier.ends)
-        ]
+        self._next_lane = 0
+        self._lanes = [Lane(number, end.segment) for number, end in enumerate(point.frontier.ends)]
 
     # --- what the host asks ----------------------------------------------------------------
 
@@ -177,8 +100,8 @@ class WritePipeline:
     def check_usable(self) -> None:
         """Raise what stands in the way of another append, if anything does."""
         if self.failure is not None:
-            raise type(self.failure)(*self.failure.args)
-        if self.closing or self.state not in _ALIVE:
+            raise type(self.failure)(*self.failure.args) from self.failure.__cause__
+        if self.closing or self.state not in ALIVE:
             raise UsageError("the writer is closed; open the log again to append")
 
     def check_invariants(self) -> None:
@@ -192,9 +115,8 @@ class WritePipeline:
             + sum(len(frame) for frame, _, _ in self._pending)
             == self._outstanding_bytes
         )
-        assert (self.state is State.STALLED) == any(s.stalled for s in self._stripes) or (
-            self.state not in _ALIVE
-        )
+        stalled = any(lane.stalled for lane in self._lanes)
+        assert self.state not in ALIVE or stalled == (self.state is State.STALLED)
 
     # --- what happens ----------------------------------------------------------------------
 
@@ -205,35 +127,37 @@ class WritePipeline:
         self._timestamp = max(self._timestamp, turn.timestamp)
         self._outstanding_bytes += len(frame)
         self._pending.append((frame, self.next_position, self._timestamp))
-        for stripe in self._stripes:
-            if stripe.command is None:
+        for lane in self._lanes:
+            if lane.command is None:
                 return self._start()
         return []
 
     def done(self, command: Command) -> list[Command]:
         """The host has carried out `command`."""
-        if self.state not in _ALIVE:
+        if self.state not in ALIVE:
             return []
         match command:
             case Write():
-                return self._written(self._stripes[command.stripe])
+                return self._written(self._lanes[command.stripe])
             case Sync():
-                return self._synced(self._stripes[command.stripe])
+                return self._synced(self._lanes[command.stripe])
             case Rotate():
-                return self._rotated(self._stripes[command.stripe])
+                return self._rotated(self._lanes[command.stripe])
             case Confirm():
                 return self._confirmed(command.through)
+            case WriteMark(sync=True) if self._all_durable():
+                self._become(State.CLOSED)
         return []
 
     def failed(self, command: Command, error: Exception) -> list[Command]:
         """The host could not carry out `command`."""
-        if self.state not in _ALIVE or isinstance(command, WriteIndex):
+        if self.state not in ALIVE or isinstance(command, WriteIndex):
             return []
         if isinstance(error, StorageFull):
             if isinstance(command, WriteMark) and not command.sync:
-                return []  # a mark may lag
+                return []  # a mark may lag: readers see these frames with the next one
             if isinstance(command, Write | Rotate):
-                self._stripes[command.stripe].stalled = True
+                self._lanes[command.stripe].stalled = True
                 self._become(State.STALLED)
                 return []
         self.failure = WriterFailed(
@@ -250,14 +174,14 @@ class WritePipeline:
         if self.state is not State.STALLED:
             return []
         return [
-            s.command
-            for s in self._stripes
-            if s.stalled and s.command is not None and stripe in (None, s.number)
+            lane.command
+            for lane in self._lanes
+            if lane.stalled and lane.command is not None and stripe in (None, lane.number)
         ]
 
     def fenced(self, by: str = "a successor") -> None:
         """The host found that this writer's claim is gone."""
-        if self.state not in _ALIVE:
+        if self.state not in ALIVE:
             return
         self.failure = Fenced(
             f"the writer of epoch {self.epoch} was superseded by {by}; frames from sequence "
@@ -273,45 +197,36 @@ class WritePipeline:
     def close(self) -> list[Command]:
         """Take no more appends; when all is durable, write the last mark and become CLOSED."""
         self.closing = True
-        if self.state not in _ALIVE:
+        if self.state not in ALIVE:
             self._become(State.CLOSED)
             return []
         return self.flush()
 
-    # --- transitions of one stripe ---------------------------------------------------------
+    # --- transitions of one lane ---------------------------------------------------------
 
     def _start(self) -> list[Command]:
-        """Give idle stripes something to do."""
+        """Give idle lanes something to do."""
         commands: list[Command] = []
-        for _ in self._stripes:
-            stripe = self._stripes[self._next_stripe]
-            if stripe.command is None:
-                commands += self._feed(stripe)
-            if stripe.command is None:
+        for _ in self._lanes:
+            if not self._pending or self.state is not State.RUNNING:
                 break
-            self._next_stripe = (self._next_stripe + 1) % len(self._stripes)
-            if not self._pending:
-                break
+            lane = self._lanes[self._next_lane]
+            if lane.command is None:
+                self._form_batch(lane)
+                commands += self._launch(lane)
+            self._next_lane = (self._next_lane + 1) % len(self._lanes)
         return commands or self._finish()
-
-    def _feed(self, stripe: _Stripe) -> list[Command]:
-        if self.state is not State.RUNNING:
-            return []
-        if self._pending:
-            self._form_batch(stripe)
-            return self._launch(stripe)
-        return []
 
     def _finish(self) -> list[Command]:
         """With nothing left to write: sync what is dirty, and close when that is done."""
         if self._pending or self.state is not State.RUNNING or not self._flushing:
             return []
         commands = [
-            self._in_air(stripe, Sync(stripe.number, stripe.segment.name))
-            for stripe in self._stripes
-            if stripe.command is None and stripe.dirty
+            self._in_air(lane, Sync(lane.number, lane.segment.name))
+            for lane in self._lanes
+            if lane.command is None and lane.dirty
         ]
-        idle = not self._order and not any(s.command or s.dirty for s in self._stripes)
+        idle = not self._order and not any(lane.command or lane.dirty for lane in self._lanes)
         if not commands and idle and self.durable.sequence == self.next_sequence:
             self._flushing = False
             if self.closing:
@@ -319,7 +234,7 @@ class WritePipeline:
                 return [Confirm(self.next_sequence)]
         return commands
 
-    def _form_batch(self, stripe: _Stripe) -> None:
+    def _form_batch(self, lane: Lane) -> None:
         entry = IndexEntry(*self._formed[:3], 0)
         buffers: list[bytes] = []
         size = 0
@@ -332,88 +247,88 @@ class WritePipeline:
             size += len(frame)
         sequence = self._formed.sequence + len(buffers)
         self._formed = Frontier(sequence, position, timestamp, ())
-        batch = _Batch(stripe.number, entry.sequence, self._formed, len(buffers), size, entry)
+        batch = Batch(lane.number, entry.sequence, self._formed, len(buffers), size, entry)
         self._order.append(batch)
-        stripe.batch, stripe.buffers = batch, buffers
+        lane.batch, lane.buffers = batch, buffers
 
-    def _launch(self, stripe: _Stripe) -> list[Command]:
-        """Write the stripe's batch, after a rotation if the segment is full."""
-        assert stripe.batch is not None
-        if stripe.offset < self.limits.segment_bytes or stripe.offset == SEGMENT_HEADER_SIZE:
-            write = Write(stripe.number, stripe.segment.name, stripe.offset, stripe.buffers)
-            return [self._in_air(stripe, write)]
-        if stripe.dirty:
-            return [self._in_air(stripe, Sync(stripe.number, stripe.segment.name))]
-        entry = stripe.batch.entry
+    def _launch(self, lane: Lane) -> list[Command]:
+        """Write the lane's batch, after a rotation if the segment is full."""
+        assert lane.batch is not None
+        if lane.offset < self.limits.segment_bytes or lane.offset == SEGMENT_HEADER_SIZE:
+            write = Write(lane.number, lane.segment.name, lane.offset, lane.buffers)
+            return [self._in_air(lane, write)]
+        if lane.dirty:
+            return [self._in_air(lane, Sync(lane.number, lane.segment.name))]
+        entry = lane.batch.entry
         segment = SegmentId(entry.sequence, self.epoch)
         header = SegmentHeader(
             log_id=self.log_id,
-            stripe=stripe.number,
+            stripe=lane.number,
             id=segment,
             position=entry.position,
             timestamp=entry.timestamp,
             seal=self._seal,
-            previous=stripe.segment,
-            previous_end=stripe.offset,
+            previous=lane.segment,
+            previous_end=lane.offset,
         )
-        rotate = Rotate(stripe.number, segment.name, segment.index_name, header.encode())
-        return [self._in_air(stripe, rotate)]
+        rotate = Rotate(lane.number, segment.name, segment.index_name, header.encode())
+        return [self._in_air(lane, rotate)]
 
-    def _in_air(self, stripe: _Stripe, command: Command) -> Command:
-        stripe.command = command
+    def _in_air(self, lane: Lane, command: Command) -> Command:
+        lane.command = command
         return command
 
-    def _landed(self, stripe: _Stripe) -> None:
-        stripe.command = None
-        if stripe.stalled:
-            stripe.stalled = False
-            if not any(other.stalled for other in self._stripes):
+    def _landed(self, lane: Lane) -> None:
+        lane.command = None
+        if lane.stalled:
+            lane.stalled = False
+            if not any(other.stalled for other in self._lanes):
                 self._become(State.RUNNING)
 
-    def _rotated(self, stripe: _Stripe) -> list[Command]:
-        self._landed(stripe)
-        assert stripe.batch is not None
-        stripe.segment = SegmentId(stripe.batch.first_sequence, self.epoch)
-        stripe.offset = stripe.indexed = SEGMENT_HEADER_SIZE
-        stripe.index_offset = 0
-        return self._launch(stripe)
+    def _rotated(self, lane: Lane) -> list[Command]:
+        self._landed(lane)
+        assert lane.batch is not None
+        lane.segment = SegmentId(lane.batch.first_sequence, self.epoch)
+        lane.offset = lane.indexed = SEGMENT_HEADER_SIZE
+        lane.index_offset = 0
+        return self._launch(lane)
 
-    def _written(self, stripe: _Stripe) -> list[Command]:
-        self._landed(stripe)
-        batch = stripe.batch
+    def _written(self, lane: Lane) -> list[Command]:
+        self._landed(lane)
+        batch = lane.batch
         assert batch is not None
-        commands = self._index(stripe, batch)
-        stripe.offset += batch.size
-        batch.end = StripeEnd(stripe.segment, stripe.offset)
+        commands = self._index(lane, batch)
+        lane.offset += batch.size
+        batch.end = StripeEnd(lane.segment, lane.offset)
         batch.written = True
-        stripe.batch, stripe.buffers = None, ()
-        stripe.dirty.append(batch)
-        stripe.dirty_bytes += batch.size
-        if self.mode is Mode.STABLE or stripe.dirty_bytes >= self.limits.sync_bytes:
-            commands.append(self._in_air(stripe, Sync(stripe.number, stripe.segment.name)))
+        lane.batch, lane.buffers = None, ()
+        lane.dirty.append(batch)
+        lane.dirty_bytes += batch.size
+        if self.mode is Mode.STABLE or lane.dirty_bytes >= self.limits.sync_bytes:
+            commands.append(self._in_air(lane, Sync(lane.number, lane.segment.name)))
         if self.mode is Mode.DELAYED:
             commands = self._confirmations() + commands + self._start()
         return commands
 
-    def _index(self, stripe: _Stripe, batch: _Batch) -> list[Command]:
-        if stripe.offset - stripe.indexed < self.limits.index_interval:
+    def _index(self, lane: Lane, batch: Batch) -> list[Command]:
+        if lane.offset - lane.indexed < self.limits.index_interval:
             return []
         entry = encode_entry(
-            batch.entry._replace(offset=stripe.offset), log_id=self.log_id, epoch=self.epoch
+            batch.entry._replace(offset=lane.offset), log_id=self.log_id, epoch=self.epoch
         )
-        command = WriteIndex(stripe.number, stripe.segment.index_name, stripe.index_offset, entry)
-        stripe.index_offset += ENTRY_SIZE
-        stripe.indexed = stripe.offset
+        command = WriteIndex(lane.number, lane.segment.index_name, lane.index_offset, entry)
+        lane.index_offset += ENTRY_SIZE
+        lane.indexed = lane.offset
         return [command]
 
-    def _synced(self, stripe: _Stripe) -> list[Command]:
-        self._landed(stripe)
-        for batch in stripe.dirty:
+    def _synced(self, lane: Lane) -> list[Command]:
+        self._landed(lane)
+        for batch in lane.dirty:
             batch.synced = True
-        stripe.dirty.clear()
-        stripe.dirty_bytes = 0
+        lane.dirty.clear()
+        lane.dirty_bytes = 0
         # A batch that was waiting for this sync to rotate goes first.
-        waiting = self._launch(stripe) if stripe.batch is not None else []
+        waiting = self._launch(lane) if lane.batch is not None else []
         return self._confirmations() + waiting + self._start()
 
     # --- completion ------------------------------------------------------------------------
@@ -445,15 +360,17 @@ class WritePipeline:
             commands.append(Complete(self.completed.sequence))
         if self._flushing:
             commands += self._finish()
-        elif self.closing and self.durable.sequence == self.next_sequence:
-            self._become(State.CLOSED)
         return commands
+
+    def _all_durable(self) -> bool:
+        """Whether the writer is closing and has nothing left to do but its last mark."""
+        return self.closing and not self._flushing and self.durable.sequence == self.next_sequence
 
     def _mark(self) -> WriteMark:
         """A mark; an anchor when it is the first to name a segment, and when closing."""
         segments = [end.segment for end in self.durable.ends]
         anchor = segments != [end.segment for end in self._anchored]
-        anchor = anchor or (self.closing and self.durable.sequence == self.next_sequence)
+        anchor = anchor or self._all_durable()
         if anchor:
             self._anchors += 1
             self._anchored = self.durable.ends
@@ -470,7 +387,7 @@ class WritePipeline:
             self.state = state
 
 
-def _behind(frontier: Frontier, batch: _Batch) -> Frontier:
+def _behind(frontier: Frontier, batch: Batch) -> Frontier:
     assert batch.end is not None
     sequence, position, timestamp, _ = batch.frontier
     if len(frontier.ends) == 1:

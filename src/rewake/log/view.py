@@ -89,8 +89,10 @@ def refreshed(stores: Sequence[Store], descriptor: Descriptor, view: View) -> Vi
     mark = read_mark(stores[0], log_id=descriptor.log_id, stripes=descriptor.stripes)
     if mark is None or mark.completed.sequence <= view.frontier.sequence:
         return view
-    known = [chain[-1].id if chain else None for chain in view.chains]
-    if known == [end.segment for end in mark.completed.ends]:
+    if all(
+        any(live.id == end.segment for live in reversed(chain))
+        for chain, end in zip(view.chains, mark.completed.ends, strict=True)
+    ):
         return view._replace(frontier=mark.completed)
     renewed = load_view(stores, descriptor)
     return renewed if renewed.frontier.sequence >= view.frontier.sequence else view

@@ -84,6 +84,10 @@ class DamagedFrame(DamagedData):
     """Bytes that should be a frame or one of its sections are not one."""
 
 
+class ReplayMismatch(DamagedData):
+    """Input that was replayed is not the input from which the log was written."""
+
+
 # --- operating faults ------------------------------------------------------------------------
 
 
@@ -96,7 +100,7 @@ class StorageFault(OperatingFault):
 
 
 class StorageFull(StorageFault):
-    """There is no room.  Nothing that was appended is lost; appending goes on when there is room."""
+    """There is no room.  Nothing appended is lost; appending goes on when there is room."""
 
 
 class WriterFailed(StorageFault):
@@ -108,4 +112,4 @@ class Fenced(OperatingFault):
 
 
 class ArithmeticOverflow(OperatingFault):
-    """A sum left the range of 64-bit integers; the turn that caused it was not applied."""
+    """A sum left the range of 64-bit integers; the turn that caused it was not recorded."""

@@ -30,7 +30,8 @@ def duration_ns(text: str) -> int:
     whole, _, fraction = match[1].partition(".")
     scale = _NANOSECONDS[match[2]]
     # Integer arithmetic: a float would misplace window borders for large units.
-    return int(whole) * scale + int(fraction or 0) * scale // 10 ** len(fraction)
+    parts: int = int(fraction or 0) * scale // 10 ** len(fraction)
+    return int(whole) * scale + parts
 
 
 def duration_in_unit(duration: str | int, unit_ns: int) -> int:

@@ -1,1 +1,1 @@
-"""Operators: whole stream events in, whole stream events out, state in parts.  Pure and compiled."""
+"""Operators: whole stream events in and out, state in parts.  Pure, columnar, compiled."""

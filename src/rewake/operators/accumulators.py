@@ -73,25 +73,28 @@ def _run_sum(slots, values, at, first, parts, state, out):  # type: ignore[no-un
     return overflowed
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _beats(value, best, sign):  # type: ignore[no-untyped-def]
+    return value != value or (value < best if sign > 0 else value > best)  # noqa: PLR0124 (NaN)
+
+
 @njit(cache=True, nogil=True)
 def _run_extreme(slots, values, at, first, parts, state, identity, sign, out):  # type: ignore[no-untyped-def]
-    """Smallest (`sign` 1) or largest (`sign` -1) value."""
+    """Smallest (`sign` 1) or largest (`sign` -1) value; NaN wins, as it does in a sum."""
     done = 0
     for c in range(at.size + 1):
         stop = at[c] if c < at.size else slots.size
         for i in range(done, stop):
             slot = slots[i]
-            if slot >= 0:
-                if sign > 0:
-                    state[slot] = min(state[slot], values[i])
-                else:
-                    state[slot] = max(state[slot], values[i])
+            if slot >= 0 and _beats(values[i], state[slot], sign):
+                state[slot] = values[i]
         done = stop
         if c < at.size:
             best = identity
             for p in range(first[c], first[c + 1]):
                 slot = parts[p] >> 1
-                best = min(best, state[slot]) if sign > 0 else max(best, state[slot])
+                if _beats(state[slot], best, sign):
+                    best = state[slot]
                 if parts[p] & 1:
                     state[slot] = identity
             out[c] = best
@@ -123,7 +126,7 @@ def _run_arrival(slots, values, position, at, first, parts, state, arrived, late
                     arrived[slot] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _run_moments(slots, values, at, first, parts, count, mean, square, out):  # type: ignore[no-untyped-def]
     """Sample variance: Welford's update within a part, Chan's merge between parts."""
     done = 0

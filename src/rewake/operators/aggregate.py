@@ -17,12 +17,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.errors import DamagedFrame, InvalidWindow, SchemaMismatch, UsageError
+from rewake.model.errors import (
+    DamagedFrame,
+    InvalidWindow,
+    ReplayMismatch,
+    SchemaMismatch,
+    UsageError,
+)
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
-from rewake.operators.columns import TimeColumn, field_of
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, field_of
 from rewake.operators.count_routing import CountRouter
 from rewake.operators.functions import AggregateFunction
 from rewake.operators.keys import GroupBy
@@ -30,7 +36,7 @@ from rewake.operators.routing import PartRows, Router, Routing
 from rewake.operators.stateful import Outcome, StoredParts
 from rewake.operators.time_routing import TimeRouter
 from rewake.operators.tumbling_routing import TumblingCountRouter
-from rewake.operators.windows import CountWindow, TimeWindow
+from rewake.operators.windows import CountWindow, TimeWindow, check_reach
 
 _NO_TIMES = np.zeros(0, np.int64)
 # Keys without open windows are forgotten once there are this many more of them than live ones.
@@ -63,6 +69,7 @@ def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
     slack = duration_in_unit(spec.slack, unit_ns)
     if slack < 0:
         raise InvalidWindow(f"slack must not be negative, but is {spec.slack!r}")
+    check_reach("slack", slack)
     if isinstance(spec.window, TimeWindow):
         if time is None:
             raise InvalidWindow("a time window needs an event-time column: give time='column'")
@@ -83,6 +90,7 @@ def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
     timeout = duration_in_unit(spec.timeout, unit_ns)
     if timeout <= 0:
         raise InvalidWindow(f"a timeout must be longer than nothing, but is {spec.timeout!r}")
+    check_reach("a timeout", timeout)
     return CountRouter(spec.window, timeout)
 
 
@@ -136,6 +144,11 @@ class Aggregate:
         return self._router.clock
 
     @property
+    def slot_limit(self) -> int:
+        """All slots are below this."""
+        return self._router.capacity
+
+    @property
     def opened_at(self) -> Int64s:
         """By slot: the id of the open part, or -1."""
         return self._router.opened_at
@@ -145,7 +158,9 @@ class Aggregate:
         self._check_schema(event)
         times = self._times(event)
         keys = self._keys.intern(event.batch, event.position)
-        watermark = NO_TIME if event.watermark is None else event.watermark
+        # A watermark beyond all times ("end of stream") must not overflow when durations are added.
+        watermark = NO_TIME if event.watermark is None else min(event.watermark, TIME_LIMIT)
+        watermark = NO_TIME if watermark <= -TIME_LIMIT else watermark
         routing = self._router.route(
             keys, times, event.position, watermark, self._keys.table.id_limit
         )
@@ -222,40 +237,49 @@ class Aggregate:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
+        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
+            raise DamagedFrame(f"the log's event time {clock} is out of range")
         self.late_tuples = late_tuples
         self._router.clock = clock
-        opened, _ = self._stored_rows(openings, state_width=0)
-        closed, state = self._stored_rows(snapshots, state_width=self._aggregation.snapshot_width)
+        nothing = np.zeros(0, np.int32)
+        opened, _ = self._stored_rows(
+            openings, self.opening_columns(nothing), len(self._router.opening_columns(nothing))
+        )
+        closed, state = self._stored_rows(
+            snapshots, self.snapshot_columns(nothing), len(self._router.snapshot_columns(nothing))
+        )
         slots = self._router.restore(opened, closed, self._keys.table.id_limit)
         self._aggregation.ensure(self._router.capacity)
-        if state:
+        if closed.ids.size:
             self._aggregation.restore(slots[opened.ids.size :], state)
         self._applied = np.zeros(self._router.capacity, np.int64)
         self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
         return slots
 
     def _stored_rows(
-        self, parts: StoredParts, *, state_width: int
+        self, parts: StoredParts, layout: list[Array], router_columns: int
     ) -> tuple[PartRows, list[Array]]:
-        """Key ids and router columns of stored parts, and what is left: the aggregates' state."""
+        """Key ids and router columns of stored parts, and what is left: the aggregates' state.
+
+        `layout` shows which columns this operator writes; compiled code must see no others.
+        """
         width = self._keys.table.footprint_columns
-        router = len(self._router.snapshot_columns(np.zeros(0, np.int32)))
-        if state_width == 0:
-            router = len(self._router.opening_columns(np.zeros(0, np.int32)))
         keys: list[Int32s] = []
-        rest: list[list[Array]] = [[] for _ in range(router + state_width)]
-        for columns, rows in zip(parts.columns, parts.rows, strict=True):
-            if len(columns) != width + router + state_width:
+        rest: list[list[Array]] = [[column] for column in layout[width:]]
+        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
+            if [column.dtype for column in columns] != [column.dtype for column in layout]:
                 raise DamagedFrame(
-                    f"a footprint has {len(columns)} columns where the operator's have "
-                    f"{width + router + state_width}; the log belongs to another operator"
+                    "a footprint has other columns than this operator writes; the log belongs to "
+                    "another operator, or to another version of it"
                 )
-            keys.append(self._keys.table.unpack(columns[:width], rows))
+            if any(column.size != total for column in columns[width:]):
+                raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
+            keys.append(self._keys.table.unpack(columns[:width], rows, total))
             for kept, column in zip(rest, columns[width:], strict=True):
                 kept.append(column[rows])
-        joined = [_concatenated(column) for column in rest]
-        ids = _concatenated(keys).astype(np.int32)
-        return PartRows(parts.ids, ids, joined[:router]), joined[router:]
+        joined = [np.concatenate(column) for column in rest]
+        ids = np.concatenate([np.zeros(0, np.int32), *keys])
+        return PartRows(parts.ids, ids, joined[:router_columns]), joined[router_columns:]
 
     def replay(self, event: StreamEvent) -> int:
         """Apply a stream event again to restored parts that have not seen it; emits nothing."""
@@ -269,10 +293,14 @@ class Aggregate:
     def end_replay(self) -> None:
         """All restored parts are up to date: from here on, `process`."""
         self._applied = np.zeros(0, np.int64)
-
-
-def _concatenated(arrays: Sequence[Array]) -> Array:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+        wrong = self._router.misfilled()
+        if wrong.size:
+            raise ReplayMismatch(
+                f"{wrong.size} windows do not hold what the log says they must, the first of them "
+                f"opened by the tuple at position {int(self.ids_of(wrong)[:1].min())}: the input "
+                "that was replayed is not the input the log was written from; replay the original "
+                "stream, in its order"
+            )
 
 
 def _describe(schema: pa.Schema) -> str:

@@ -166,7 +166,8 @@ class Aggregation:
         if isinstance(function, _ORDERED):
             return self._columns[bound.column].to_arrow(state, valid)
         if isinstance(function, Sum):
-            return arrow_array(state, pa.int64() if state.dtype.kind == "i" else pa.float64(), valid)
+            kind = pa.int64() if state.dtype.kind == "i" else pa.float64()
+            return arrow_array(state, kind, valid)
         if isinstance(function, Avg):
             divisor = present if valid is None else np.maximum(present, 1)
             return arrow_array(state / divisor, pa.float64(), valid)

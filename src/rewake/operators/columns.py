@@ -12,7 +12,7 @@ from rewake.model.errors import SchemaMismatch
 from rewake.operators.arrays import Array, Int64s, arrow_array, values_view
 
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_TIME_LIMIT = 2**62
+TIME_LIMIT = 2**62
 
 
 def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:
@@ -40,13 +40,17 @@ class ValueColumn:
         floating = self.ordered and pa.types.is_floating(self.kind)
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if floating else np.int64)
 
+    def _array(self, batch: pa.RecordBatch) -> pa.Array:
+        array = batch.column(self._place)
+        return array.dictionary_decode() if pa.types.is_dictionary(self.kind) else array
+
     def nulls(self, batch: pa.RecordBatch) -> int:
         """How many of a stream event's values are null."""
-        return int(batch.column(self._place).null_count)
+        return int(self._array(batch).null_count)
 
     def is_null(self, batch: pa.RecordBatch) -> Array:
         """One flag per value."""
-        flags: Array = pc.is_null(batch.column(self._place)).to_numpy(zero_copy_only=False)
+        flags: Array = pc.is_null(self._array(batch)).to_numpy(zero_copy_only=False)
         return flags
 
     def values(self, batch: pa.RecordBatch) -> Array:
@@ -55,9 +59,9 @@ class ValueColumn:
         if pa.types.is_boolean(self.kind):
             array = array.cast(pa.int8())
         width = array.type.bit_width // 8
-        if pa.types.is_floating(self.kind):
-            return values_view(array, f"f{width}")
-        return values_view(array, f"{'u' if pa.types.is_unsigned_integer(self.kind) else 'i'}{width}")
+        letter = "f" if pa.types.is_floating(self.kind) else "i"
+        letter = "u" if pa.types.is_unsigned_integer(self.kind) else letter
+        return values_view(array, f"{letter}{width}")
 
     def to_arrow(self, values: Array, valid: Array | None) -> pa.Array:
         """Aggregated values as a column of the original type."""
@@ -97,7 +101,7 @@ class TimeColumn:
                 "every tuple needs one: filter such tuples out upstream"
             )
         times = values_view(array, np.int64)
-        if times.size and (times.max() >= _TIME_LIMIT or times.min() <= -_TIME_LIMIT):
+        if times.size and (times.max() >= TIME_LIMIT or times.min() <= -TIME_LIMIT):
             raise SchemaMismatch(
                 f"event time {self.name!r} has values beyond 2**62 near position {position}; "
                 "check the unit of the column"

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rewake.model.errors import UsageError
+from rewake.model.errors import DamagedFrame, UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for
@@ -57,7 +57,7 @@ def _end_pane(registers, table, ended, key, pane):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def _close(registers, table, closings, parts, key, first, last, keep_from, count, row):  # type: ignore[no-untyped-def]
+def _close(registers, closings, parts, key, first, last, keep_from, count, row):  # type: ignore[no-untyped-def]
     """Close the window of panes `first..last`; sums of panes below `keep_from` start over."""
     ring = registers[RING]
     write = registers[PARTS]
@@ -78,7 +78,7 @@ def _end_run(registers, table, closings, parts, ended, key, row):  # type: ignor
         first = window * advance // pane
         keep_from = top + 1 if window == last else first + advance // pane
         count = run - window * advance
-        _close(registers, table, closings, parts, key, first, top, keep_from, count, row)
+        _close(registers, closings, parts, key, first, top, keep_from, count, row)
     for ordinal in range(low, top + 1):
         _end_pane(registers, table, ended, key, ordinal)
     table[key, TOP] = -1
@@ -86,19 +86,18 @@ def _end_run(registers, table, closings, parts, ended, key, row):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _has_room(registers, closings, parts, ended):  # type: ignore[no-untyped-def]
-    """Whether the tables can take what ending a run, or a tuple, can put out at most."""
-    ring = registers[RING]
-    return (
-        registers[CLOSINGS] + ring + 1 <= len(closings)
-        and registers[PARTS] + ring * (ring + 1) <= parts.size
-        and registers[ENDED] + ring + 1 <= len(ended)
+def _missing(registers, closings, parts, ended, windows, panes):  # type: ignore[no-untyped-def]
+    """Room missing for so many windows of so many panes; 0 or less when there is enough."""
+    return max(
+        registers[CLOSINGS] + windows - len(closings),
+        registers[PARTS] + windows * panes - parts.size,
+        registers[ENDED] + panes - len(ended),
     )
 
 
 @njit(cache=True, nogil=True)
 def _expire(registers, table, deadlines, closings, parts, ended, row):  # type: ignore[no-untyped-def]
-    """End the runs whose deadline the clock has reached; False when out of room."""
+    """End the runs whose deadline the clock has reached; the room missing, 0 when done."""
     ring = registers[RING]
     while registers[HEAD] < registers[TAIL]:
         slot = deadlines[registers[HEAD], 0]
@@ -106,13 +105,16 @@ def _expire(registers, table, deadlines, closings, parts, ended, row):  # type: 
         if table[key, IDS + place] == deadlines[registers[HEAD], 1]:
             if registers[CLOCK] - table[key, IDS + ring + place] < registers[TIMEOUT]:
                 break
-            if not _has_room(registers, closings, parts, ended):
-                return False
+            panes = table[key, TOP] - table[key, LOW] + 1
+            windows = panes * registers[PANE] // registers[ADVANCE] + 1
+            missing = _missing(registers, closings, parts, ended, windows, panes)
+            if missing > 0:
+                return missing
             # In the gap behind a window nothing is open that could time out.
             if registers[ADVANCE] < registers[SIZE] or table[key, COUNT] < registers[SIZE]:
                 _end_run(registers, table, closings, parts, ended, key, row)
         registers[HEAD] += 1
-    return True
+    return np.int64(0)
 
 
 @njit(cache=True, nogil=True)
@@ -145,7 +147,7 @@ def _after_overlapping(registers, table, closings, parts, ended, key, row):  # t
     if beyond >= 0 and beyond % advance == 0:
         first, next_first = beyond // pane, (beyond + advance) // pane
         top = table[key, TOP]
-        _close(registers, table, closings, parts, key, first, top, next_first, size, row + 1)
+        _close(registers, closings, parts, key, first, top, next_first, size, row + 1)
         for ordinal in range(first, next_first):
             _end_pane(registers, table, ended, key, ordinal)
         table[key, LOW] = next_first
@@ -156,7 +158,7 @@ def _after_separate(registers, table, closings, parts, ended, key, row):  # type
     """The same for windows that do not overlap; a gap's part ends with the gap."""
     count = table[key, COUNT]
     if count == registers[SIZE]:
-        _close(registers, table, closings, parts, key, 0, 0, 1, count, row + 1)
+        _close(registers, closings, parts, key, 0, 0, 1, count, row + 1)
     if count == registers[ADVANCE]:
         _end_pane(registers, table, ended, key, 0)
         table[key, TOP] = -1
@@ -167,19 +169,19 @@ def _after_separate(registers, table, closings, parts, ended, key, row):  # type
 def _route_count(  # type: ignore[no-untyped-def]
     keys, times, start, registers, table, deadlines, closings, parts, opened, ended, slots
 ):
-    """Route from row `start` on; returns the row at which room ran out."""
+    """Route from row `start` on; returns the row reached and the room missing there."""
     overlapping = registers[ADVANCE] < registers[SIZE]
     width = table.shape[1]
     flat = table.reshape(table.size)
     for i in range(start, keys.size):
         if i + AHEAD < keys.size:
             prefetch(flat, np.int64(keys[i + AHEAD]) * width)
-        if not _has_room(registers, closings, parts, ended):
-            return i
-        if times.size:
+        missing = _missing(registers, closings, parts, ended, 1, registers[RING])
+        if missing <= 0 and times.size:
             registers[CLOCK] = max(registers[CLOCK], times[i])
-            if not _expire(registers, table, deadlines, closings, parts, ended, i):
-                return i
+            missing = _expire(registers, table, deadlines, closings, parts, ended, i)
+        if missing > 0:
+            return i, missing
         key = np.int64(keys[i])
         if table[key, TOP] < 0 or table[key, COUNT] == registers[PANE]:
             _open_pane(registers, table, deadlines, opened, key, i)
@@ -191,7 +193,7 @@ def _route_count(  # type: ignore[no-untyped-def]
             if table[key, COUNT] > registers[SIZE]:
                 slots[i] = -1
             _after_separate(registers, table, closings, parts, ended, key, i)
-    return keys.size
+    return keys.size, np.int64(0)
 
 
 @njit(cache=True, nogil=True)
@@ -218,15 +220,18 @@ def _replay_count(keys, registers, table, applied, closings, parts, slots):  # t
         if not gapped or table[key, COUNT] <= size:
             slots[i] = slot
         if gapped and table[key, COUNT] == size:
-            _close(registers, table, closings, parts, key, 0, 0, 1, size, i + 1)
+            _close(registers, closings, parts, key, 0, 0, 1, size, i + 1)
 
 
 @njit(cache=True, nogil=True)
 def _restore_count(registers, table, keys, ids, panes, counts, clocks, slots):  # type: ignore[no-untyped-def]
+    """Put parts into their keys' rows; False when two of them want one place."""
     ring = registers[RING]
     for i in range(keys.size):
         key, pane = np.int64(keys[i]), panes[i]
         place = pane % ring
+        if table[key, IDS + place] >= 0:
+            return False
         table[key, IDS + place] = ids[i]
         if clocks.size:
             table[key, IDS + ring + place] = clocks[i]
@@ -239,6 +244,38 @@ def _restore_count(registers, table, keys, ids, panes, counts, clocks, slots):  
             table[key, COUNT] = counts[i]
         slots[i] = key * ring + place
     registers[OPEN] = keys.size
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _possible(registers, table, key):  # type: ignore[no-untyped-def]
+    """Whether a restored key's panes can be open together; a replay may still add tuples."""
+    ring, pane, size = registers[RING], registers[PANE], registers[SIZE]
+    low, top = table[key, LOW], table[key, TOP]
+    if top - low >= ring or low * pane % registers[ADVANCE] != 0:
+        return False
+    for ordinal in range(low, top + 1):
+        if table[key, IDS + ordinal % ring] < 0:
+            return False
+        later = ordinal > low
+        if later and table[key, IDS + (ordinal - 1) % ring] >= table[key, IDS + ordinal % ring]:
+            return False
+    if registers[ADVANCE] >= size:
+        return table[key, COUNT] < registers[ADVANCE]
+    return table[key, COUNT] <= pane and (top - low) * pane + table[key, COUNT] < size
+
+
+@njit(cache=True, nogil=True)
+def _check_keys(registers, table, least, bad):  # type: ignore[no-untyped-def]
+    """Live keys whose panes are impossible, or whose top pane has fewer than `least` tuples."""
+    found = 0
+    for key in range(len(table)):
+        if table[key, TOP] >= 0:
+            enough = table[key, COUNT] >= least
+            if not (enough and _possible(registers, table, key)):
+                bad[found] = key
+                found += 1
+    return found
 
 
 class CountRouter:
@@ -329,12 +366,11 @@ class CountRouter:
         registers[POSITION] = position
         self._ensure_keys(id_limit)
         self._ensure_deadlines(keys.size)
-        spare = self._ring * (self._ring + 1) + 1
-        output = Output.for_rows(keys.size, keys.size + spare)
+        output = Output.for_rows(keys.size, keys.size + self._ring)
         slots = np.empty(keys.size, np.int32)
         done = 0
         while True:
-            done = _route_count(
+            done, missing = _route_count(
                 keys,
                 times,
                 done,
@@ -349,12 +385,13 @@ class CountRouter:
             )
             if done == keys.size:
                 registers[CLOCK] = max(registers[CLOCK], watermark)
-                if self._expire_at_end(output, done):
+                missing = self._expire_at_end(output, done)
+                if missing == 0:
                     return self._routing(output, slots)
-            output.enlarge(spare)
+            output.enlarge(missing)
 
-    def _expire_at_end(self, output: Output, row: int) -> bool:
-        return bool(
+    def _expire_at_end(self, output: Output, row: int) -> int:
+        return int(
             _expire(
                 self._registers,
                 self._table,
@@ -384,22 +421,22 @@ class CountRouter:
         registers[POSITION] = position
         output = Output.for_rows(0, keys.size)
         slots = np.empty(keys.size, np.int32)
-        _replay_count(
-            keys, registers, self._table, applied, output.closings, output.parts, slots
-        )
+        _replay_count(keys, registers, self._table, applied, output.closings, output.parts, slots)
         return slots, output.routing(registers, slots, output.opened[:0]).closings
 
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open panes."""
-        return self._table[slots // self._ring, IDS + slots % self._ring]
+        ids: Int64s = self._table[slots // self._ring, IDS + slots % self._ring]
+        return ids
 
     def keys_of(self, slots: Array) -> Int32s:
         """Key ids of open panes."""
         return (slots // self._ring).astype(np.int32)
 
     def _panes_of(self, slots: Array) -> Int64s:
-        top = self._table[slots // self._ring, TOP]
-        return top - (top - slots % self._ring) % self._ring
+        top: Int64s = self._table[slots // self._ring, TOP]
+        panes: Int64s = top - (top - slots % self._ring) % self._ring
+        return panes
 
     def opening_columns(self, slots: Array) -> list[Array]:
         """Pane numbers, and the clock when each pane opened if there is a timeout."""
@@ -422,13 +459,28 @@ class CountRouter:
         keys = np.concatenate([opened.keys, snapshots.keys])
         ids = np.concatenate([opened.ids, snapshots.ids])
         panes, counts, clocks = _joined(opened, snapshots, clocked=bool(registers[TIMEOUT]))
+        if panes.size and not 0 <= int(panes.min()) <= int(panes.max()) < 2**31:
+            raise DamagedFrame("a footprint names an impossible pane")
         slots = np.empty(keys.size, np.int32)
-        _restore_count(registers, self._table, keys, ids, panes, counts, clocks, slots)
+        placed = _restore_count(registers, self._table, keys, ids, panes, counts, clocks, slots)
+        late_clock = clocks.size and int(clocks.max()) > self.clock
+        if not placed or late_clock or self._bad_keys(0).size:
+            raise DamagedFrame("footprints of windows that cannot be open together")
         if registers[TIMEOUT]:
             starts = panes * registers[PANE] % registers[ADVANCE] == 0
             waiting = np.stack([slots[starts], ids[starts]], axis=1)
             self._queue_deadlines(waiting[np.argsort(waiting[:, 1], kind="stable")], 0)
         return slots
+
+    def _bad_keys(self, least: int) -> Int64s:
+        bad = np.empty(len(self._table), np.int64)
+        return bad[: _check_keys(self._registers, self._table, least, bad)]
+
+    def misfilled(self) -> Int32s:
+        """See `Router.misfilled`: the top pane has a tuple, and no window is overdue."""
+        keys = self._bad_keys(1)
+        slots: Int64s = keys * self._ring + self._table[keys, TOP] % self._ring
+        return slots.astype(np.int32)
 
 
 def _joined(

@@ -1,7 +1,8 @@
 """The aggregate functions a user can ask for: values only, no state.
 
 Nulls are not aggregated: a function over a column sees the tuples where it is not null, and its
-result is null when there are none (`Count` gives 0).  `First` and `Last` go by arrival.
+result is null when there are none (`Count` gives 0).  `First` and `Last` go by arrival.  A NaN
+makes every result that depends on it NaN, `Min` and `Max` included.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ full.  Keys are removed only by `keep`, in bulk, so that a key that comes back s
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -16,6 +18,7 @@ from rewake.operators.arrays import Array, Bytes, Int32s, Int64s, capacity_for, 
 from rewake.operators.prefetch import AHEAD, prefetch
 
 _SMALLEST = 1024
+_NO_ROWS = np.zeros(0, np.uint32)
 # Fibonacci hashing: the odd number nearest to 2**64 / golden ratio spreads consecutive integers.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
@@ -75,6 +78,15 @@ def _intern_integers(keys, start, entries, shift, values, free, counts, ids):  #
 
 
 @njit(cache=True, nogil=True)
+def _gather_integers(ids, values, keys):  # type: ignore[no-untyped-def]
+    nulls = 0
+    for i in range(ids.size):
+        keys[i] = values[ids[i]]
+        nulls += ids[i] == 0
+    return nulls
+
+
+@njit(cache=True, nogil=True)
 def _rehash(old, entries, shift, live):  # type: ignore[no-untyped-def]
     """Move entries whose id is marked in `live` (all, when it is empty) into a new table."""
     last = entries.size - 1
@@ -100,7 +112,7 @@ def _hash_rows(offsets, data, hashes):  # type: ignore[no-untyped-def]
 def _same(data, start, end, arena, place, length):  # type: ignore[no-untyped-def]
     if end - start != length:
         return False
-    for j in range(length):
+    for j in range(length):  # noqa: SIM110 (compiled: a generator would not be)
         if data[start + j] != arena[place + j]:
             return False
     return True
@@ -125,9 +137,9 @@ def _find_bytes(offsets, data, hashes, entries, shift, starts, lengths, arena, i
 
 
 @njit(cache=True, nogil=True)
-def _intern_bytes(
+def _intern_bytes(  # type: ignore[no-untyped-def]
     offsets, data, hashes, begin, entries, shift, starts, lengths, arena, free, counts, ids
-):  # type: ignore[no-untyped-def]
+):
     """As `_intern_integers`; stops also when the arena of key bytes is full."""
     last = entries.size - 1
     limit = entries.size // 2 * 7 // 10
@@ -255,9 +267,11 @@ class IntegerTable(_Table):
                     self._values, capacity_for(self.id_limit + 1, self._values.size)
                 )
 
-    def keys(self, ids: Array) -> Int64s:
-        """The keys that have these ids."""
-        return self._values[ids]
+    def keys(self, ids: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+        """The keys that have these ids, and the rows where the id is the null key's."""
+        keys = np.empty(ids.size, dtype)
+        nulls = _gather_integers(ids, self._values, keys)
+        return keys, np.flatnonzero(ids == 0).astype(np.uint32) if nulls else _NO_ROWS
 
     def keep(self, live: Array) -> None:
         """Forget the keys whose id is not marked in `live`."""

@@ -11,6 +11,7 @@ bytes.  The same layouts are what footprints store, so a log is read back withou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +23,12 @@ from rewake.operators.arrays import Array, Bytes, Int32s, Int64s, arrow_array, v
 from rewake.operators.key_tables import BytesTable, IntegerTable
 
 
-def _storage_dtype(kind: pa.DataType) -> np.dtype | None:  # type: ignore[type-arg]
+def _storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     """The numpy type of a fixed-width column's values, or None for variable width."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        letter = "f" if pa.types.is_floating(kind) else "i"
+        letter = "u" if pa.types.is_unsigned_integer(kind) else letter
+        return np.dtype(f"{letter}{kind.bit_width // 8}")
     if pa.types.is_boolean(kind):
         return np.dtype(np.int8)
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
@@ -60,12 +63,18 @@ class KeyColumn:
                 "booleans, dates, times, timestamps, strings and binaries can"
             )
 
-    def _plain(self, array: pa.Array) -> pa.Array:
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """The type in which footprints keep the integers that stand for the values."""
+        narrow = self.dtype is not None and self.dtype.kind in "iu" and self.dtype.itemsize <= 4
+        return self.dtype if narrow and self.dtype is not None else np.dtype(np.int64)
+
+    def plain(self, array: pa.Array) -> pa.Array:
+        """The column without a dictionary."""
         return array.cast(self.kind) if array.type != self.kind else array
 
     def integers(self, array: pa.Array) -> Array:
         """The values of a fixed-width column; equal keys give equal integers, nulls give 0."""
-        array = self._plain(array)
         if array.null_count:
             array = array.fill_null(pa.scalar(0, pa.int64()).cast(self.kind))
         if pa.types.is_boolean(self.kind):
@@ -76,18 +85,17 @@ class KeyColumn:
             return _float_keys(values.astype(np.float64))
         return values.view(np.int64) if self.dtype == np.uint64 else values
 
-    def from_integers(self, values: Int64s, valid: Array | None) -> pa.Array:
+    def from_integers(self, values: Array, valid: Array | None) -> pa.Array:
         """The Arrow column that `integers` came from."""
         assert self.dtype is not None
         if pa.types.is_boolean(self.kind):
             return arrow_array(values.astype(np.int8), pa.int8(), valid).cast(pa.bool_())
         if self.dtype.kind == "f":
             return arrow_array(values.view(np.float64).astype(self.dtype), self.kind, valid)
-        return arrow_array(values.astype(self.dtype), self.kind, valid)
+        return arrow_array(values.astype(self.dtype, copy=False), self.kind, valid)
 
     def bytes(self, array: pa.Array) -> tuple[Array, Bytes]:
         """Offsets and data of a variable-width column."""
-        array = self._plain(array)
         wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
         kind = np.dtype(np.int64 if wide else np.int32)
         _, offsets, data = array.buffers()
@@ -100,9 +108,7 @@ class KeyColumn:
         wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
         ends = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
         bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        return pa.Array.from_buffers(
-            self.kind, offsets.size - 1, [bits, ends, pa.py_buffer(data)]
-        )
+        return pa.Array.from_buffers(self.kind, offsets.size - 1, [bits, ends, pa.py_buffer(data)])
 
 
 def _float_keys(values: Array) -> Int64s:
@@ -233,28 +239,26 @@ class IntegerKeys:
 
     def columns(self, ids: Array) -> list[pa.Array]:
         """The key columns of these ids."""
-        nulls = ids == 0
-        values = self._table.keys(ids)
-        return [self._column.from_integers(values, ~nulls if nulls.any() else None)]
+        values, null_rows = self._table.keys(ids, self._column.stored_dtype)
+        valid = None
+        if null_rows.size:
+            valid = np.ones(ids.size, np.bool_)
+            valid[null_rows] = False
+        return [self._column.from_integers(values, valid)]
 
     def pack(self, ids: Array) -> list[Array]:
         """The footprint columns of these ids."""
-        values = self._table.keys(ids)
-        kind = self._column.dtype
-        narrow = kind is not None and kind.kind in "iu" and kind.itemsize <= 4
-        nulls = np.flatnonzero(ids == 0).astype(np.uint32)
-        return [values.astype(kind) if narrow else values, nulls]
+        return list(self._table.keys(ids, self._column.stored_dtype))
 
-    def unpack(self, columns: Sequence[Array], rows: Array) -> Int32s:
-        """Ids of the keys in the chosen rows of footprint columns."""
+    def unpack(self, columns: Sequence[Array], rows: Array, total: int) -> Int32s:
+        """Ids of the keys in the chosen rows of footprint columns of `total` rows."""
         values, nulls = columns
-        ids = np.zeros(values.size, np.int32)
-        chosen = np.zeros(values.size, np.bool_)
+        if values.size != total or (nulls.size and int(nulls.max()) >= total):
+            raise DamagedFrame(f"the keys of a footprint are not {total} rows long")
+        ids = np.zeros(total, np.int32)
+        chosen = np.zeros(total, np.bool_)
         chosen[rows] = True
-        if nulls.size:
-            if nulls.max() >= values.size:
-                raise DamagedFrame("a footprint names a null key beyond its rows")
-            chosen[nulls] = False
+        chosen[nulls] = False
         ids[chosen] = self._table.intern(values[chosen].astype(np.int64))
         return ids[rows]
 
@@ -293,7 +297,7 @@ class RowKeys:
     def _rows(self, arrays: Sequence[pa.Array]) -> tuple[Int64s, Bytes]:
         count = len(arrays[0])
         lengths = np.zeros(count + 1, np.int64)
-        parts = []
+        parts: list[tuple[Array, Array, Bytes | None]] = []
         for column, array in zip(self._columns, arrays, strict=True):
             valid = _validity(array)
             if column.dtype is not None:
@@ -306,11 +310,11 @@ class RowKeys:
         offsets = np.cumsum(lengths)
         data = np.empty(int(offsets[-1]), np.uint8)
         places = offsets[:-1].copy()
-        for valid, first, values in parts:
-            if values is None:
+        for valid, first, variable in parts:
+            if variable is None:
                 _put_fixed(first, valid, places, data)
             else:
-                _put_variable(first, values, valid, places, data)
+                _put_variable(first, variable, valid, places, data)
         return offsets, data
 
     def columns(self, ids: Array) -> list[pa.Array]:
@@ -338,15 +342,17 @@ class RowKeys:
         offsets, data = self._table.rows(ids)
         return [offsets, data]
 
-    def unpack(self, columns: Sequence[Array], rows: Array) -> Int32s:
-        """Ids of the keys in the chosen rows of footprint columns."""
+    def unpack(self, columns: Sequence[Array], rows: Array, total: int) -> Int32s:
+        """Ids of the keys in the chosen rows of footprint columns of `total` rows."""
         offsets, data = columns
-        if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != data.size:
-            raise DamagedFrame("a footprint's key offsets do not cover its key bytes")
-        if np.any(np.diff(offsets) < 0):
-            raise DamagedFrame("a footprint's key offsets run backwards")
-        ids = self._table.intern(offsets, data)
-        return ids[rows]
+        if offsets.size != total + 1 or offsets[0] != 0 or offsets[-1] != data.size:
+            raise DamagedFrame(f"the key offsets of a footprint do not cover {total} keys")
+        # Compared, not subtracted: a difference could wrap around.
+        if np.any(offsets[1:] < offsets[:-1]):
+            raise DamagedFrame("the key offsets of a footprint run backwards")
+        ids = self._table.intern(offsets, data)[rows]
+        self.columns(ids)  # refuses bytes that are no key now, not when the window closes
+        return ids
 
     def keep(self, live: Array) -> None:
         """Forget the keys whose id is not marked in `live`."""
@@ -365,7 +371,7 @@ class GroupBy:
         self._names = list(by)
         self._refuse_nulls = refuse_nulls
         self._places = [schema.get_field_index(name) for name in by]
-        columns = [KeyColumn(schema.field(name)) for name in by]
+        columns = self._columns = [KeyColumn(schema.field(name)) for name in by]
         self.fields = [pa.field(column.name, column.kind) for column in columns]
         one_integer = len(columns) == 1 and columns[0].dtype is not None
         self.table: IntegerKeys | RowKeys = (
@@ -373,7 +379,11 @@ class GroupBy:
         )
 
     def _arrays(self, batch: pa.RecordBatch, position: int) -> list[pa.Array]:
-        arrays = [batch.column(place) for place in self._places]
+        # Dictionaries are decoded first: their values may hold nulls that the indices do not show.
+        arrays = [
+            column.plain(batch.column(place))
+            for column, place in zip(self._columns, self._places, strict=True)
+        ]
         if self._refuse_nulls:
             for name, array in zip(self._names, arrays, strict=True):
                 if array.null_count:

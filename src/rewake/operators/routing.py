@@ -98,4 +98,10 @@ class Router(Protocol):
         """What a full snapshot says of parts besides key and id."""
 
     def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> Int32s:
-        """Take these parts as the open ones; returns their slots, opened first."""
+        """Take these parts as the open ones; returns their slots, opened first.
+
+        Raises `DamagedFrame` for parts that cannot be open together: compiled code relies on it.
+        """
+
+    def misfilled(self) -> Int32s:
+        """Slots of parts whose number of tuples is impossible after a replay."""

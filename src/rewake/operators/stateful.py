@@ -36,13 +36,14 @@ class StoredParts:
     """Parts found in a log: chosen rows of stored columns, and what is known of each.
 
     `ids` and `applied` (the last input position a part's stored state has seen) are in the order of
-    the chosen rows of all frames.
+    the chosen rows of all frames; `totals` says how many rows each frame's columns have.
     """
 
     ids: Int64s
     applied: Int64s
     columns: list[list[Array]]
     rows: list[Array]
+    totals: list[int]
 
 
 class StatefulOperator(Protocol):
@@ -58,6 +59,10 @@ class StatefulOperator(Protocol):
     @property
     def clock(self) -> int:
         """The event-time clock, `NO_TIME` before it has started."""
+
+    @property
+    def slot_limit(self) -> int:
+        """All slots are below this."""
 
     @property
     def opened_at(self) -> Int64s:

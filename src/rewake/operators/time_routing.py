@@ -16,9 +16,11 @@ from math import gcd
 import numpy as np
 from numba import njit
 
+from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.parts import (
     ADVANCE,
     CLOCK,
@@ -268,9 +270,7 @@ def _route_time(  # type: ignore[no-untyped-def]
         time = times[i]
         registers[CLOCK] = max(registers[CLOCK], time - registers[SLACK])
         if registers[CLOCK] >= registers[NEXT]:
-            missing = _close_due(
-                registers, pool, free, heads, panes, closings, parts, ended, i
-            )
+            missing = _close_due(registers, pool, free, heads, panes, closings, parts, ended, i)
             if missing > 0:
                 return i, missing
         registers[CLOSED] = registers[CLOCK]
@@ -282,9 +282,7 @@ def _route_time(  # type: ignore[no-untyped-def]
             late[registers[LATE]] = i
             registers[LATE] += 1
             continue
-        slot = _part_for(
-            registers, pool, free, heads, panes, opened, keys[i], time // pane, i
-        )
+        slot = _part_for(registers, pool, free, heads, panes, opened, keys[i], time // pane, i)
         pool[slot, COUNT] += 1
         slots[i] = slot
     return keys.size, np.int64(0)
@@ -302,10 +300,10 @@ def _replay_time(keys, times, registers, pool, heads, applied, slots):  # type: 
         slot = heads[keys[i]]
         while slot >= 0 and pool[slot, ORDINAL] > number:
             slot = pool[slot, OLDER]
-        if slot >= 0 and pool[slot, ORDINAL] == number:
-            if registers[POSITION] + i > applied[slot]:
-                pool[slot, COUNT] += 1
-                slots[i] = slot
+        same = slot >= 0 and pool[slot, ORDINAL] == number
+        if same and registers[POSITION] + i > applied[slot]:
+            pool[slot, COUNT] += 1
+            slots[i] = slot
 
 
 @njit(cache=True, nogil=True)
@@ -396,9 +394,7 @@ class TimeRouter:
                 if missing == 0:
                     opened = output.opened[: registers[OPENED]]
                     ids = pool.table[opened[:, 0], ID]
-                    return output.routing(
-                        registers, slots, opened[ids == opened[:, 1] + position]
-                    )
+                    return output.routing(registers, slots, opened[ids == opened[:, 1] + position])
             pool.ensure_free(1)
             self._ensure_pane()
             output.enlarge(missing)
@@ -431,11 +427,13 @@ class TimeRouter:
 
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open panes."""
-        return self._pool.table[slots, ID]
+        ids: Int64s = self._pool.table[slots, ID]
+        return ids
 
     def keys_of(self, slots: Array) -> Int32s:
         """Key ids of open panes."""
-        return self._pool.table[slots, KEY].astype(np.int32)
+        keys: Int32s = self._pool.table[slots, KEY].astype(np.int32)
+        return keys
 
     def opening_columns(self, slots: Array) -> list[Array]:
         """Pane numbers."""
@@ -450,9 +448,31 @@ class TimeRouter:
         pool, registers = self._pool, self._pool.registers
         registers[CLOSED] = registers[CLOCK]
         pool.ensure_keys(id_limit)
+        self._check_stored(opened, snapshots)
         slots = pool.restore(opened, snapshots)
         live = np.unique(pool.table[slots, ORDINAL]).size
         self._panes = np.zeros((max(64, 2 * live), 4), np.int64)
         by_opening = slots[np.argsort(pool.table[slots, ID], kind="stable")]
         _restore_panes(registers, pool.table, self._panes, by_opening)
         return slots
+
+    def _check_stored(self, opened: PartRows, snapshots: PartRows) -> None:
+        """Refuse panes that the clock has closed, times out of range, and a pane given twice."""
+        registers = self._pool.registers
+        size, advance, pane = (int(registers[place]) for place in (SIZE, ADVANCE, PANE))
+        numbers = np.concatenate([opened.columns[0], snapshots.columns[0]])
+        if numbers.size == 0:
+            return
+        within = TIME_LIMIT // pane
+        if not -within - 1 <= int(numbers.min()) <= int(numbers.max()) <= within:
+            raise DamagedFrame("a footprint names a pane beyond all times")
+        last_ends = numbers * pane // advance * advance + size
+        keys = np.concatenate([opened.keys, snapshots.keys])
+        twice = np.unique(np.stack([keys, numbers], axis=1), axis=0).shape[0] != keys.size
+        if twice or int(last_ends.min()) <= self.clock:
+            raise DamagedFrame("footprints of panes that cannot be open together")
+
+    def misfilled(self) -> Int32s:
+        """See `Router.misfilled`: an open pane has at least one tuple."""
+        table = self._pool.table
+        return np.flatnonzero((table[:, ID] >= 0) & (table[:, COUNT] < 1)).astype(np.int32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
@@ -53,10 +54,10 @@ def _replay(keys, position, count, opened_at, applied, slots):  # type: ignore[n
     for i in range(keys.size):
         key = keys[i]
         slots[i] = -1
-        if key >= 0 and key < opened_at.size and opened_at[key] >= 0:
-            if position + i > applied[key]:
-                count[key] += 1
-                slots[i] = key
+        known = key >= 0 and key < opened_at.size
+        if known and opened_at[key] >= 0 and position + i > applied[key]:
+            count[key] += 1
+            slots[i] = key
 
 
 class TumblingCountRouter:
@@ -168,8 +169,16 @@ class TumblingCountRouter:
     def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> Int32s:
         """See `Router.restore`."""
         self._ensure(id_limit)
+        keys = np.concatenate([opened.keys, snapshots.keys])
+        if np.unique(keys).size != keys.size:
+            raise DamagedFrame("two open windows of one key, where windows do not overlap")
         self._opened_at[opened.keys] = opened.ids
         self._opened_at[snapshots.keys] = snapshots.ids
         self._count[snapshots.keys] = snapshots.columns[0]
-        self._open = opened.keys.size + snapshots.keys.size
-        return np.concatenate([opened.keys, snapshots.keys])
+        self._open = keys.size
+        return keys
+
+    def misfilled(self) -> Int32s:
+        """See `Router.misfilled`: an open window has at least one tuple, and room for one more."""
+        impossible = (self._count < 1) | (self._count >= self._size)
+        return np.flatnonzero(impossible & (self._opened_at >= 0)).astype(np.int32)

@@ -60,7 +60,7 @@ def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[...
             f"the user-defined aggregate {function.result_name()!r} needs an initial state of at "
             "least one float, and update, merge and result functions"
         )
-    kernel = _kernel(initial, *[njit(part) for part in parts])
+    kernel = _kernel(initial, *[njit(part, error_model="numpy") for part in parts])
     nothing = np.zeros(0, np.int64)
     try:
         kernel(
@@ -75,9 +75,9 @@ def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[...
     except NumbaError as error:
         first_line = str(error).strip().splitlines()[0]
         raise UsageError(
-            f"the user-defined aggregate {function.result_name()!r} does not compile: {first_line}. "
-            f"update and merge must return a tuple of {len(initial)} floats, result a float, and "
-            "all three may use arithmetic and math functions only"
+            f"the user-defined aggregate {function.result_name()!r} does not compile: "
+            f"{first_line}. update and merge must return a tuple of {len(initial)} floats, "
+            "result a float, and all three may use arithmetic and math functions only"
         ) from error
     return kernel
 
@@ -99,7 +99,8 @@ def _kernel(initial: tuple[float, ...], update: Any, merge: Any, result: Any) ->
         for j in range(width):
             table[slot, j] = state[j]
 
-    @njit(nogil=True)
+    # Division by zero gives infinity or NaN: an exception in mid-turn would leave it half done.
+    @njit(nogil=True, error_model="numpy")
     def run(slots, values, at, first, parts, table, out):  # type: ignore[no-untyped-def]
         done = 0
         for c in range(at.size + 1):

@@ -21,8 +21,13 @@ from rewake.model.units import duration_in_unit
 def _check_positive(what: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise InvalidWindow(f"a window's {what} must be a positive whole number, not {value!r}")
+    check_reach(f"a window's {what}", value)
+
+
+def check_reach(what: str, value: int) -> None:
+    """Refuse durations with which 64-bit times could overflow."""
     if value >= 2**62:
-        raise InvalidWindow(f"a window's {what} of {value} is beyond what 64-bit times can hold")
+        raise InvalidWindow(f"{what} of {value} is beyond what 64-bit times can hold")
 
 
 @dataclass(frozen=True, slots=True)

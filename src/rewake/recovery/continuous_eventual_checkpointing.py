@@ -2,16 +2,17 @@
 
 Normal path, per turn: opened windows leave an OPEN, closed ones their RESULT, and old ones a CHECK
 when the policy says so; all of it goes into one frame, which also says how many windows are open
-(N).  A window that opens and closes in one turn leaves only its RESULT; a turn that only updates open
-windows leaves nothing.
+(N).  A window that opens and closes in one turn leaves only its RESULT; a turn that only updates
+open windows leaves nothing.
 
-Recovery: construct the eventual checkpoint, load it, replay input after T.  A replayed tuple at time
-t that belongs to window w is applied when t > t_w if w is in the checkpoint, and only when t > tc if
-it is not; until tc nothing is emitted, so nothing can be emitted twice.
+Recovery: construct the eventual checkpoint, load it, replay input after T.  A replayed tuple at
+time t that belongs to window w is applied when t > t_w if w is in the checkpoint, and only when
+t > tc if it is not; until tc nothing is emitted, so nothing can be emitted twice.
 
-The host must, in this order: append the record of a turn to the log; when it is durable, forward the
-results.  After a crash: read the log backwards for `recover`, then deliver input from `position` on.
-Input at or before `acknowledged` will never be asked for again, once the turn's record is durable.
+The host must, in this order: append the record of a turn to the log; when it is durable, forward
+the results.  After a crash: read the log backwards for `recover`, then deliver input from
+`position` on.  Input at or before `acknowledged` will never be asked for again, once the turn's
+record is durable.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Int32s
 from rewake.operators.stateful import Outcome, StatefulOperator
@@ -78,11 +80,13 @@ class ContinuousEventualCheckpointing:
         order, t_end = self._order, self.position - 1
         first_record = order.records
         results = outcome.results.num_rows if outcome.results is not None else 0
+        order.ensure(self.operator.slot_limit)
         order.ended(outcome.ended_slots)
         order.results(results)
-        order.leave(outcome.opened_slots, outcome.opened_ids - 1)
+        order.opened(outcome.opened_slots, outcome.opened_ids)
         checked = self._policy.checks(self.extent(now_ms))
-        order.leave(checked, np.full(checked.size, t_end, np.int64))
+        if checked.size:
+            order.checked(checked, t_end)
         sections = self._sections(outcome, checked, t_end)
         if not sections:
             return _NOTHING
@@ -176,9 +180,7 @@ class ContinuousEventualCheckpointing:
             late_tuples=checkpoint.late_tuples,
         )
         times = np.concatenate([checkpoint.openings.applied, checkpoint.snapshots.applied])
-        self._order.restore(
-            slots, checkpoint.footprint_records, times, checkpoint.extent_records
-        )
+        self._order.restore(slots, checkpoint.footprint_records, times, checkpoint.extent_records)
         self._frame_starts = deque(checkpoint.frame_starts)
         self.position = checkpoint.oldest_time + 1
         self._replay_through = checkpoint.time
@@ -208,8 +210,18 @@ class ContinuousEventualCheckpointing:
         return self.turn(live, now_ms)
 
 
-def result_batch(frame: Frame, schema: pa.Schema, output: int = RESULTS_OUTPUT) -> pa.RecordBatch | None:
+def result_batch(
+    frame: Frame, schema: pa.Schema, output: int = RESULTS_OUTPUT
+) -> pa.RecordBatch | None:
     """The tuples a frame emitted on an output, or None."""
     payload = frame.section(SectionKind.RESULTS, output)
-    return None if payload is None else pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-
+    if payload is None:
+        return None
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DamagedFrame(
+            f"the results of frame {frame.sequence} are not a batch of the log's schema: {error}"
+        ) from error
+    return batch

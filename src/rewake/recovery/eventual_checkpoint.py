@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
 
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, SectionKind
@@ -28,12 +29,26 @@ from rewake.operators.arrays import Array, Int64s
 from rewake.operators.key_tables import IntegerTable
 from rewake.operators.stateful import StoredParts
 
+# Positions stay below this, so that no sum or difference of two can overflow.
+_LAST_POSITION = 2**62
+
+
+@njit(cache=True, nogil=True)
+def _ages(ids, t_end, ages):  # type: ignore[no-untyped-def]
+    """How long ago parts opened, in 32 bits; False when one is older than that."""
+    fits = True
+    for i in range(ids.size):
+        age = t_end - ids[i]
+        fits &= age < 2**32
+        ages[i] = age
+    return fits
+
 
 def pack_parts(ids: Int64s, t_end: int, columns: list[Array]) -> bytes:
     """A footprint section: how long ago each part opened, then the operator's columns."""
-    back = t_end - ids
-    narrow = back.size == 0 or int(back.max()) < 2**32
-    return pack_columns([back.astype(np.uint32) if narrow else back, *columns])
+    ages = np.empty(ids.size, np.uint32)
+    fits = _ages(ids, t_end, ages)
+    return pack_columns([ages if fits else t_end - ids, *columns])
 
 
 def unpack_parts(payload: memoryview | None, t_end: int) -> tuple[Int64s, list[Array]]:
@@ -41,9 +56,12 @@ def unpack_parts(payload: memoryview | None, t_end: int) -> tuple[Int64s, list[A
     if payload is None:
         return np.zeros(0, np.int64), []
     columns = unpack_columns(payload)
-    if not columns or columns[0].dtype.kind not in "iu":
+    if not columns or columns[0].dtype not in (np.uint32, np.int64):
         raise DamagedFrame("a footprint section does not start with a column of ages")
-    return t_end - columns[0].astype(np.int64), columns[1:]
+    ages = columns[0]
+    if ages.size and not 0 <= int(ages.min()) <= int(ages.max()) <= t_end:
+        raise DamagedFrame(f"a footprint of a window that opened before 0 or after {t_end}")
+    return t_end - ages.astype(np.int64), columns[1:]
 
 
 @dataclass(slots=True)
@@ -55,8 +73,12 @@ class _Found:
     back: list[Int64s] = field(default_factory=list)  # records from here to the end of the log
     columns: list[list[Array]] = field(default_factory=list)
     rows: list[Array] = field(default_factory=list)
+    totals: list[int] = field(default_factory=list)
 
-    def add(self, ids: Int64s, times: Int64s, back: Int64s, columns: list[Array], rows: Array) -> None:
+    def add(
+        self, ids: Int64s, times: Int64s, back: Int64s, columns: list[Array], rows: Array
+    ) -> None:
+        self.totals.append(ids.size)
         self.ids.append(ids[rows])
         self.times.append(times[rows])
         self.back.append(back[rows])
@@ -64,7 +86,8 @@ class _Found:
         self.rows.append(rows)
 
     def stored(self) -> StoredParts:
-        return StoredParts(_joined(self.ids), _joined(self.times), self.columns, self.rows)
+        ids, times = _joined(self.ids), _joined(self.times)
+        return StoredParts(ids, times, self.columns, self.rows, self.totals)
 
 
 def _joined(arrays: list[Int64s]) -> Int64s:
@@ -127,10 +150,17 @@ class _Construction:
 
     def read(self, frame: Frame) -> None:
         """Take over the footprints of windows that are still undecided."""
+        if not -1 <= frame.t_end < _LAST_POSITION:
+            raise DamagedFrame(f"frame {frame.sequence} ends at the impossible time {frame.t_end}")
         ended, _ = unpack_parts(frame.section(SectionKind.CLOSED), frame.t_end)
         self._decided.intern(ended)
         opened, opening_columns = unpack_parts(frame.section(SectionKind.OPENS), frame.t_end)
         checked, check_columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end)
+        if opened.size + checked.size > frame.records:
+            raise DamagedFrame(
+                f"frame {frame.sequence} states {frame.records} records but holds "
+                f"{opened.size + checked.size} footprints"
+            )
         self.records += frame.records
         self.frame_backs.append(self.records)
         # The last records of a frame are its OPENs, then its CHECKs, both in order.
@@ -146,7 +176,10 @@ class _Construction:
         if ids.size == 0:
             return
         rows = np.flatnonzero(self._decided.find(ids) < 0)
+        before = self._decided.size
         self._decided.intern(ids[rows])
+        if self._decided.size != before + rows.size:
+            raise DamagedFrame("a frame holds two footprints of one window in one section")
         self.found += rows.size
         if rows.size:
             into.add(ids, times, back, columns, rows)
@@ -192,6 +225,9 @@ def _late_tuples(frame: Frame) -> int:
     if payload is None:
         return 0
     columns = unpack_columns(payload)
-    if len(columns) != 1 or columns[0].size != 1:
+    if len(columns) != 1 or columns[0].size != 1 or columns[0].dtype != np.int64:
         raise DamagedFrame(f"frame {frame.sequence} has metadata of another operator")
-    return int(columns[0][0])
+    late = int(columns[0][0])
+    if late < 0:
+        raise DamagedFrame(f"frame {frame.sequence} counts {late} late tuples")
+    return late

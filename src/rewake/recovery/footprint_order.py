@@ -14,49 +14,68 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.arrays import Array, Int32s, Int64s, grown
 
 _SLOT, _RECORD, _TIME = range(3)
+_SMALLEST = 1024
 
 
 @njit(cache=True, nogil=True)
 def _first_live(entries, stamp, head, tail):  # type: ignore[no-untyped-def]
-    while head < tail and stamp[entries[head, _SLOT]] != entries[head, _RECORD]:
+    mask = len(entries) - 1
+    while head < tail:
+        entry = entries[head & mask]
+        if stamp[entry[_SLOT]] == entry[_RECORD]:
+            break
         head += 1
     return head
 
 
 @njit(cache=True, nogil=True)
 def _keep_live(entries, stamp, head, tail, kept):  # type: ignore[no-untyped-def]
+    mask = len(entries) - 1
     count = 0
-    for e in range(head, tail):
-        if stamp[entries[e, _SLOT]] == entries[e, _RECORD]:
-            kept[count] = entries[e]
+    for place in range(head, tail):
+        entry = entries[place & mask]
+        if stamp[entry[_SLOT]] == entry[_RECORD]:
+            kept[count] = entry
             count += 1
     return count
 
 
 @njit(cache=True, nogil=True)
-def _append(entries, stamp, tail, slots, times, record):  # type: ignore[no-untyped-def]
+def _leave(entries, stamp, tail, record, slots, times, before):  # type: ignore[no-untyped-def]
+    """Footprints of these slots, `before` their times."""
+    mask = len(entries) - 1
     for i in range(slots.size):
-        entries[tail + i, _SLOT] = slots[i]
-        entries[tail + i, _RECORD] = record + i
-        entries[tail + i, _TIME] = times[i]
-        stamp[slots[i]] = record + i
+        slot = slots[i]
+        place = (tail + i) & mask
+        entries[place, _SLOT] = slot
+        entries[place, _RECORD] = record + i
+        entries[place, _TIME] = times[i] - before
+        stamp[slot] = record + i
+
+
+@njit(cache=True, nogil=True)
+def _end(stamp, slots):  # type: ignore[no-untyped-def]
+    for i in range(slots.size):
+        stamp[slots[i]] = -1
 
 
 @njit(cache=True, nogil=True)
 def _overdue(entries, stamp, head, tail, total, most_records, oldest_time, due):  # type: ignore[no-untyped-def]
     """Slots whose checkpoint brings `q` or `u` down to target; each one adds a record itself."""
+    mask = len(entries) - 1
     taken = 0
-    for e in range(head, tail):
+    for place in range(head, tail):
         if taken == due.size:
             break
-        if stamp[entries[e, _SLOT]] == entries[e, _RECORD]:
-            within = total + taken - entries[e, _RECORD] <= most_records
-            if within and entries[e, _TIME] >= oldest_time:
+        entry = entries[place & mask]
+        if stamp[entry[_SLOT]] == entry[_RECORD]:
+            within = total + taken - entry[_RECORD] <= most_records
+            if within and entry[_TIME] >= oldest_time:
                 break
-            due[taken] = entries[e, _SLOT]
+            due[taken] = entry[_SLOT]
             taken += 1
     return taken
 
@@ -68,34 +87,41 @@ def _most_worthwhile(entries, stamp, head, tail, total, now, load, replay, price
     Checkpointing the `k` oldest moves the end of the extent to the next one; the oldest alone may
     bring nothing when many windows share its age, hence the search.
     """
+    mask = len(entries) - 1
     best, best_gain = 0, 0.0
     taken = 0
-    first_record, first_time = entries[head, _RECORD], entries[head, _TIME]
-    for e in range(head, tail + 1):
-        if e < tail and stamp[entries[e, _SLOT]] != entries[e, _RECORD]:
+    first_record, first_time = entries[head & mask, _RECORD], entries[head & mask, _TIME]
+    for place in range(head, tail + 1):
+        entry = entries[place & mask]
+        if place < tail and stamp[entry[_SLOT]] != entry[_RECORD]:
             continue
-        record = entries[e, _RECORD] if e < tail else total
-        time = entries[e, _TIME] if e < tail else now
+        record = entry[_RECORD] if place < tail else total
+        time = entry[_TIME] if place < tail else now
         saved = load * (record - first_record - taken) + replay * (time - first_time)
         gain = saved - price * taken
         if taken > 0 and gain > best_gain:
             best, best_gain = taken, gain
-        if e == tail or taken == due.size:
+        if place == tail or taken == due.size:
             break
-        due[taken] = entries[e, _SLOT]
+        due[taken] = entry[_SLOT]
         taken += 1
     return best
 
 
 class FootprintOrder:
-    """The queue, and the count of all records written so far."""
+    """The queue, a ring of entries, and the count of all records written so far."""
 
     def __init__(self) -> None:
-        self._entries = np.zeros((1024, 3), np.int64)
+        self._entries = np.zeros((_SMALLEST, 3), np.int64)
         self._stamp = np.zeros(0, np.int64)
         self._head = 0
         self._tail = 0
         self.records = 0
+
+    def ensure(self, slot_limit: int) -> None:
+        """Make room for slots below `slot_limit`."""
+        if slot_limit > self._stamp.size:
+            self._stamp = grown(self._stamp, slot_limit, -1)
 
     def results(self, count: int) -> None:
         """So many RESULT records were written; they belong to no open window."""
@@ -103,45 +129,52 @@ class FootprintOrder:
 
     def ended(self, slots: Array) -> None:
         """The parts in these slots are no longer open."""
-        self._stamp[slots] = -1
+        _end(self._stamp, slots)
 
-    def leave(self, slots: Array, times: Array) -> None:
-        """The parts in these slots leave footprints at these input times, in this order."""
-        if slots.size == 0:
-            return
-        largest = int(slots.max())
-        if largest >= self._stamp.size:
-            self._stamp = grown(self._stamp, capacity_for(largest + 1, self._stamp.size), -1)
-        if self._tail + slots.size > len(self._entries):
-            self._compact(slots.size)
-        _append(self._entries, self._stamp, self._tail, slots, times, self.records)
+    def opened(self, slots: Array, ids: Array) -> None:
+        """Parts opened by the tuples at `ids`: as of just before them, they hold no tuple."""
+        self._append(slots, ids, 1)
+
+    def checked(self, slots: Array, time: int) -> None:
+        """The state of these parts was recorded as of `time`."""
+        self._append(slots, np.full(slots.size, time, np.int64), 0)
+
+    def _append(self, slots: Array, times: Array, before: int) -> None:
+        if self._tail + slots.size - self._head > len(self._entries):
+            self._make_room(slots.size)
+        _leave(self._entries, self._stamp, self._tail, self.records, slots, times, before)
         self._tail += slots.size
         self.records += slots.size
 
-    def _compact(self, more: int) -> None:
-        """Drop dead entries; half of the new room is free, so this is O(1) per footprint."""
-        waiting = self._tail - self._head
-        kept = np.empty((waiting, 3), np.int64)
+    def _make_room(self, more: int) -> None:
+        """Drop dead entries; at least half of the ring is free then, so this is O(1) each."""
+        kept = np.empty((self._tail - self._head, 3), np.int64)
         live = _keep_live(self._entries, self._stamp, self._head, self._tail, kept)
-        needed = live + max(live // 2, 1024) + more
-        if needed > len(self._entries) or needed < len(self._entries) // 4:
-            self._entries = np.empty((needed, 3), np.int64)
-        self._entries[:live] = kept[:live]
-        self._head, self._tail = 0, live
+        self._lay_out(kept[:live], more)
+
+    def _lay_out(self, live: Array, more: int) -> None:
+        capacity = _SMALLEST
+        while capacity < 2 * len(live) + more:
+            capacity *= 2
+        self._entries = np.zeros((capacity, 3), np.int64)
+        self._entries[: len(live)] = live
+        self._head, self._tail = 0, len(live)
 
     def restore(self, slots: Array, records: Array, times: Array, total: int) -> None:
         """Take over from a recovered log: the last footprint of each open part, in any order."""
-        order = np.argsort(records, kind="stable")
         self._stamp = np.full(int(slots.max()) + 1 if slots.size else 0, -1, np.int64)
         self._stamp[slots] = records
-        self._entries = np.zeros((slots.size + 1024, 3), np.int64)
-        self._entries[: slots.size] = np.stack([slots, records, times], axis=1)[order]
-        self._head, self._tail = 0, slots.size
+        entries = np.stack([slots, records, times], axis=1)
+        self._lay_out(entries[np.argsort(records, kind="stable")], 0)
         self.records = total
 
     def _skip_dead(self) -> bool:
         self._head = int(_first_live(self._entries, self._stamp, self._head, self._tail))
         return self._head < self._tail
+
+    def _oldest(self) -> Array:
+        entry: Array = self._entries[self._head & (len(self._entries) - 1)]
+        return entry
 
     def extent_records(self) -> int:
         """Records from the oldest footprint of an open window to the end of the log: q."""
@@ -149,11 +182,11 @@ class FootprintOrder:
 
     def oldest_record(self) -> int:
         """The record number of the oldest footprint that recovery needs."""
-        return int(self._entries[self._head, _RECORD]) if self._skip_dead() else self.records
+        return int(self._oldest()[_RECORD]) if self._skip_dead() else self.records
 
     def oldest_time(self, now: int) -> int:
         """Input time of the oldest footprint (T), or `now` when no window is open."""
-        return int(self._entries[self._head, _TIME]) if self._skip_dead() else now
+        return int(self._oldest()[_TIME]) if self._skip_dead() else now
 
     def overdue(self, *, most_records: int, oldest_time: int, limit: int) -> Int32s:
         """Oldest windows to checkpoint until `q <= most_records` and `T >= oldest_time`."""
@@ -195,7 +228,8 @@ class FootprintOrder:
 
     def check_invariants(self, opened_at: Int64s) -> None:
         """Every open part has exactly one live entry; entries rise in number and time."""
-        entries = self._entries[self._head : self._tail]
+        places = np.arange(self._head, self._tail) & (len(self._entries) - 1)
+        entries = self._entries[places]
         live = entries[self._stamp[entries[:, _SLOT]] == entries[:, _RECORD]]
         assert np.all(np.diff(entries[:, _RECORD]) > 0), "footprints out of order"
         assert np.all(np.diff(live[:, _TIME]) >= 0), "footprint times run backwards"

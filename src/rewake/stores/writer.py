@@ -5,7 +5,8 @@ a thread only if one sleeps; while a batch is in the air, appends merely gather.
 does one vector write, one sync, one look at the claim and one mark.
 
 What always holds: callbacks come in order and only for complete frames; a failure surfaces on the
-next `append`, `wait`, `flush` or `close`; after `close` no thread and no descriptor is left.
+next `append`, `wait`, `flush` or `close`; after `close` no thread and no descriptor is left.  A
+callback runs in an I/O thread: it must be short, and must not call the writer.
 """
 
 import threading
@@ -18,7 +19,6 @@ from rewake.log.claims import current_claim
 from rewake.log.commands import (
     Command,
     Complete,
-    Confirm,
     Rotate,
     Sync,
     Write,
@@ -30,6 +30,7 @@ from rewake.log.frame import TurnRecord
 from rewake.log.host import carry_out
 from rewake.log.log import AppendPoint
 from rewake.log.pipeline import Limits, Mode, State, WritePipeline
+from rewake.log.retention import Needs, Retention, Trimmed, trim
 from rewake.log.store import Store
 from rewake.model.errors import Fenced, RewakeError, StorageFull
 
@@ -61,7 +62,7 @@ class LogWriter:
         self._lock = threading.Lock()
         self._marking = threading.Lock()
         self._announcing = threading.Lock()
-        self._announced = point.frontier.sequence
+        self._completed = point.frontier.sequence
         self._progress = threading.Condition(self._lock)
         self._work = [threading.Condition(self._lock) for _ in stores]
         self._queues: list[deque[Command]] = [deque() for _ in stores]
@@ -110,7 +111,7 @@ class LogWriter:
     @property
     def completed(self) -> int:
         """Every frame with a lower sequence is complete: durable, or written in delayed mode."""
-        return self._pipeline.completed.sequence
+        return self._completed
 
     @property
     def state(self) -> State:
@@ -123,13 +124,13 @@ class LogWriter:
         """Hand over one turn and return its sequence; waits while the window is full."""
         pipeline = self._pipeline
         with self._appending:
-            if pipeline.failure is not None or pipeline.closing:
-                pipeline.check_usable()
             if not pipeline.has_room():
                 self._await_room(timeout)
             sequence = pipeline.next_sequence
             frame = pipeline.encode(turn)
             with self._lock:
+                if pipeline.failure is not None or pipeline.closing:
+                    pipeline.check_usable()
                 commands = pipeline.append(frame, turn)
                 if commands:
                     self._route(commands)
@@ -138,7 +139,7 @@ class LogWriter:
     def wait(self, sequence: int, timeout: float | None = None) -> bool:
         """Wait until the frame is complete; False when the time is over."""
         with self._lock:
-            return self._await(lambda: self._pipeline.completed.sequence > sequence, timeout)
+            return self._await(lambda: self._completed > sequence, timeout)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Make everything appended so far durable; False when the time is over."""
@@ -148,18 +149,22 @@ class LogWriter:
                 self._route(self._pipeline.flush())
             return self._await(lambda: self._pipeline.durable.sequence >= target, timeout)
 
+    def trim(self, needs: Needs, retention: Retention) -> Trimmed:
+        """Delete what nobody needs and the user does not want to keep."""
+        return trim(self._stores, needs, retention)
+
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Complete everything, stop the threads and release the log; idempotent.
 
         Raises what stopped the writer, once everything is released.
         """
-        with self._appending:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
-        with self._lock:
             failure = self._pipeline.failure
             self._route(self._pipeline.close())
+            self._progress.notify_all()  # an append that waits for room must not
             ended = self._progress.wait_for(self._has_ended, timeout)
             failure = failure or self._pipeline.failure
             self._stopping = True
@@ -203,8 +208,9 @@ class LogWriter:
         return False
 
     def _await_room(self, timeout: float | None) -> None:
+        pipeline = self._pipeline
         with self._lock:
-            if not self._await(self._pipeline.has_room, timeout):
+            if not self._await(lambda: pipeline.has_room() or pipeline.closing, timeout):
                 raise self._out_of_time()
 
     def _out_of_time(self) -> RewakeError:
@@ -247,6 +253,8 @@ class LogWriter:
         while waiting:
             command = waiting.popleft()
             answers = self._answers(command)
+            if self._pipeline.failure is not None:
+                return
             if not answers:
                 continue
             mine = [c for c in answers if _stripe_of(c, stripe) == stripe]
@@ -261,14 +269,14 @@ class LogWriter:
                 with self._marking:  # of two anchors, at most one may be unsynced
                     carry_out(command, self._stores, self.epoch)
             elif isinstance(command, Complete):
-                self._announce(command.through)
+                self._complete(command.through)
             else:
                 carry_out(command, self._stores, self.epoch)
         except Exception as error:  # whatever it is, it must not die unseen in a thread
             return self._trouble(command, error)
         with self._lock:
             answers = self._pipeline.done(command)
-            if isinstance(command, Confirm):
+            if isinstance(command, WriteMark | Complete):
                 self._progress.notify_all()
             return answers
 
@@ -288,13 +296,12 @@ class LogWriter:
             return "a successor"
         return f"{holder} (epoch {epoch})"
 
-    def _announce(self, through: int) -> None:
-        if self._on_durable is None:
-            return
-        with self._announcing:
-            if through > self._announced:
-                self._announced = through
-                self._on_durable(through)
+    def _complete(self, through: int) -> None:
+        with self._announcing:  # another stripe's thread may be ahead, or behind
+            if through > self._completed:
+                self._completed = through
+                if self._on_durable is not None:
+                    self._on_durable(through)
 
 
 def _stripe_of(command: Command, default: int = 0) -> int:

@@ -1,9 +1,9 @@
 """CHECKs when they pay: the cost-benefit analysis the paper leaves as ongoing work (CEC III.A).
 
-A CHECK costs `check_us` now.  It makes a recovery shorter, by the records and tuples that the end of
-the extent moves forward.  `patience` says how much a microsecond of recovery is worth in microseconds
-of normal operation: the chance of a crash while the CHECK is of use, times how much worse waiting for
-a recovery is than running slower.  All costs are measured on the machine at hand.
+A CHECK costs `check_us` now.  It makes a recovery shorter, by the records and tuples that the end
+of the extent moves forward.  `patience` says how much a microsecond of recovery is worth in
+microseconds of normal operation: the chance of a crash while the CHECK is of use, times how much
+worse waiting for a recovery is than running slower.  All costs are measured on the machine at hand.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rewake.recovery.footprint_order import FootprintOrder
 class Extent:
     """The eventual checkpoint as it stands after a turn.
 
-    `now_ms` is the host's time; `clock` the stream's event time; `position` the last input position.
+    `now_ms` is the host's time, `clock` the stream's; `position` is the last input position.
     """
 
     order: FootprintOrder
@@ -70,7 +70,7 @@ class Budget:
     def __init__(self, interval_ms: float, period_ms: float, check_cost_us: float) -> None:
         if interval_ms <= 0 or period_ms < interval_ms or check_cost_us <= 0:
             raise ValueError(
-                f"a budget of {interval_ms} ms every {period_ms} ms at {check_cost_us} us per CHECK "
+                f"a budget of {interval_ms} ms every {period_ms} ms at {check_cost_us} us each "
                 "cannot be kept: all must be positive, and the interval within the period"
             )
         self._interval_ms = interval_ms

@@ -1,0 +1,210 @@
+"""Running a case: through failure-free and through crashing processes, on a log of frames."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from itertools import cycle
+from typing import NamedTuple, Protocol
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from aggregate_cases import Case, Life
+
+from rewake.log.frame import Frame, TurnRecord, decode_frame, encode_frame
+from rewake.model.stream_event import StreamEvent
+from rewake.operators import aggregate, user_accumulator
+from rewake.recovery.continuous_eventual_checkpointing import (
+    LATE_OUTPUT,
+    RESULTS_OUTPUT,
+    ContinuousEventualCheckpointing,
+    result_batch,
+)
+
+# How many cases the running test has been through, by what happened in them.
+TRIED: Counter[str] = Counter()
+
+
+def share_compiled_functions() -> None:
+    """Compile the user-defined function of the cases once, not once per operator."""
+    compiled = user_accumulator._compiled
+    kernels: dict[object, object] = {}
+
+    @functools.wraps(compiled)
+    def shared(function, initial):  # type: ignore[no-untyped-def]
+        key = (function.update, function.merge, function.result, initial)
+        if key not in kernels:
+            kernels[key] = compiled(function, initial)
+        return kernels[key]
+
+    user_accumulator._compiled = shared
+
+
+def forgetting(case: Case) -> mock._patch[int]:
+    """While in this context, idle keys are forgotten as the case says."""
+    return mock.patch.object(aggregate, "_SPARE_KEYS", -1 if case.forgetful else 65_536)
+
+
+# --- input -----------------------------------------------------------------------------------
+
+
+def events(case: Case, start: int, cuts: tuple[int, ...]) -> Iterator[StreamEvent]:
+    """The input from `start` on.
+
+    A punctuation stays between the two tuples where it was: it rides on the tuples before it, or,
+    when the next cut is 0 or the input starts there, on an event without tuples.
+    """
+    batch, marks = case.batch, dict(case.punctuations)
+    position, sizes = start, cycle(cuts)
+    if start in marks:
+        yield StreamEvent(start, batch.slice(start, 0), marks[start])
+    size = next(sizes)
+    while position < batch.num_rows:
+        borders = [mark for mark in marks if mark > position]
+        end = min([position + size, batch.num_rows, *borders])
+        upcoming = next(sizes)
+        alone = end == position or upcoming == 0
+        yield StreamEvent(
+            position, batch.slice(position, end - position), None if alone else marks.get(end)
+        )
+        if upcoming == 0 and end > position:
+            yield StreamEvent(end, batch.slice(end, 0), marks.get(end))
+        position, size = end, upcoming
+
+
+# --- logs ------------------------------------------------------------------------------------
+
+
+class FrameLog(Protocol):
+    """Where a run keeps the frames that are durable."""
+
+    def append(self, record: TurnRecord) -> None:
+        """Make a record durable."""
+
+    def newest_first(self) -> Iterator[Frame]:
+        """All frames, backwards."""
+
+
+class ListedFrames:
+    """A list of frames that went through their bytes; it keeps only what recovery needs."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.needed = 0
+        self._position = 0
+
+    def append(self, record: TurnRecord) -> None:
+        """Make a record durable."""
+        encoded = encode_frame(
+            record,
+            log_id=1,
+            epoch=1,
+            sequence=len(self.frames),
+            position=self._position,
+            durable=0,
+        )
+        self._position += record.tuples
+        self.frames.append(decode_frame(encoded))
+
+    def newest_first(self) -> Iterator[Frame]:
+        """As many of the newest frames as recovery said it needs, backwards."""
+        return reversed(self.frames[len(self.frames) - self.needed :])
+
+
+# --- output ----------------------------------------------------------------------------------
+
+
+class Output(NamedTuple):
+    """What a run put out: results and late tuples, in order, and how many were late."""
+
+    results: pa.Table
+    late: pa.Table
+    late_tuples: int
+
+    def check_same(self, expected: Output) -> None:
+        """Both are the same, byte for byte; the error shows them as rows."""
+        for name in ("results", "late"):
+            found, wanted = getattr(self, name), getattr(expected, name)
+            assert _bytes_of(found) == _bytes_of(wanted), (
+                f"{name} differ:\n  found    {_readable(found)}\n  expected {_readable(wanted)}"
+            )
+        assert self.late_tuples == expected.late_tuples
+
+
+def _readable(table: pa.Table) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def _bytes_of(table: pa.Table) -> list[bytes]:
+    """Validity and values of every column; what lies behind a null is nobody's business."""
+    found = []
+    for column in table.columns:
+        array = column.combine_chunks()
+        found.append(pc.is_valid(array).to_numpy(zero_copy_only=False).tobytes())
+        values = pa.record_batch([pc.drop_null(array)], ["values"])
+        found.append(values.serialize().to_pybytes())
+    return found
+
+
+def late_schema(case: Case) -> pa.Schema:
+    """Of late tuples: the input's; dictionaries are a transport encoding and are left out."""
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in case.schema
+    ]
+    return pa.schema(fields)
+
+
+def output_of(case: Case, frames: list[Frame], late_tuples: int) -> Output:
+    """What these frames emitted."""
+    tables = []
+    schemas = {RESULTS_OUTPUT: case.operator().output_schema, LATE_OUTPUT: late_schema(case)}
+    for output, schema in schemas.items():
+        batches = [result_batch(frame, schema, output) for frame in frames]
+        tables.append(pa.Table.from_batches([each for each in batches if each], schema))
+    return Output(*tables, late_tuples)
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def recovered(case: Case, life: Life, log: FrameLog) -> ContinuousEventualCheckpointing:
+    """The operator as a new process finds it."""
+    return ContinuousEventualCheckpointing.recover(
+        case.operator(), life.policy.make(), log.newest_first()
+    )
+
+
+def failure_free(case: Case, life: Life = Life()) -> Output:
+    """The output of one process that does not die."""
+    return crashing(case, [], life)
+
+
+def crashing(case: Case, lives: list[Life], last: Life) -> Output:
+    """The output of processes that die one after the other, and of the last one, which does not.
+
+    Checked on the way: recovery never asks for input that was acknowledged; no more frames are
+    kept than the operator said it needs; its invariants hold after each turn.
+    """
+    log, acknowledged = ListedFrames(), -1
+    with forgetting(case):
+        for life in [*lives, last]:
+            cec = recovered(case, life, log)
+            assert cec.position > acknowledged, (
+                f"input from {cec.position} on is needed, but {acknowledged} was acknowledged"
+            )
+            for number, event in enumerate(events(case, cec.position, life.cuts)):
+                if number == life.turns:
+                    break
+                turn = cec.turn(event, float(number))
+                if not cec.recovering:
+                    cec.check_invariants()
+                if life.lost and number + 1 == life.turns and turn.record is not None:
+                    break
+                if turn.record is not None:
+                    log.append(turn.record)
+                log.needed, acknowledged = cec.frames_needed, cec.acknowledged
+                assert log.needed <= len(log.frames)
+        return output_of(case, log.frames, cec.operator.late_tuples)

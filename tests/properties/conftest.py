@@ -1,0 +1,33 @@
+"""Makes the folder's own modules importable, and tells at the end how many cases were tried."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from aggregate_runs import TRIED, share_compiled_functions
+
+share_compiled_functions()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    TRIED.clear()
+    try:
+        return (yield)
+    finally:
+        if tried := TRIED.total():
+            item.user_properties.append(("cases", f"{tried:>7,} cases: {item.name}"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+    sentences = [
+        text for report in reports for key, text in report.user_properties if key == "cases"
+    ]
+    if sentences:
+        terminalreporter.section("random cases")
+        for sentence in sorted(sentences):
+            terminalreporter.write_line(sentence)
