@@ -8,4 +8,6 @@
     seeds         inputs from honest logs, to begin from
     mutations     changes that keep an input's structure
     child, run    one target under atheris; all of them, with a table at the end
+
+Nothing here is part of the package that users install.
 """

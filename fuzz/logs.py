@@ -1,4 +1,4 @@
-"""Honest logs in memory, to be damaged: one or two stripes, several epochs, trimmed, torn, empty."""
+"""Honest logs in memory, to be damaged: several writers, two stripes, trimmed, torn, empty."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -135,4 +135,3 @@ def _name(edit: Edit) -> str:
         "floor",
     )
     return names[edit.offset % len(names)]
-

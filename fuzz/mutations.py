@@ -11,7 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from fuzz.inputs import (
-    MAX_EDITS, Edit, StoredFrame, pack_edits, pack_frames, unpack_edits, unpack_frames,
+    MAX_EDITS,
+    Edit,
+    StoredFrame,
+    pack_edits,
+    pack_frames,
+    unpack_edits,
+    unpack_frames,
 )  # fmt: skip
 from rewake.log.columns import Column, pack_columns, unpack_columns
 from rewake.log.frame import SectionKind
@@ -153,7 +159,7 @@ def _changed_section(frame: StoredFrame, random: Random) -> StoredFrame:
     kind, payload = sections[place]
     if random.random() < 0.05:
         kind = random.choice(tuple(SectionKind))
-    sections[place] = (kind, _mutated_columns(payload, random)[: 0xFFFF])
+    sections[place] = (kind, _mutated_columns(payload, random)[:0xFFFF])
     return frame._replace(sections=tuple(sections[:7]))
 
 

@@ -55,6 +55,7 @@ def operator(case: int) -> Aggregate:
     return Aggregate(SPECS[case % len(SPECS)], SCHEMA)
 
 
+@cache
 def batch(position: int, rows: int, *, jump: int = 0) -> pa.RecordBatch:
     """The tuples of the honest stream from `position` on; any cut gives the same tuples."""
     columns: list[list[object]] = [[] for _ in SCHEMA]

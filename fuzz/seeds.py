@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 
 from fuzz.inputs import (
-    DELETE, OVERWRITE, RENAME, REPAIR, TRUNCATE, Edit, pack_edits, pack_frames, stored,
+    DELETE,
+    OVERWRITE,
+    RENAME,
+    REPAIR,
+    TRUNCATE,
+    Edit,
+    pack_edits,
+    pack_frames,
+    stored,
 )  # fmt: skip
 from fuzz.logs import LOGS, honest
 from rewake.log.frame import Frame, SectionKind, TurnRecord, encode_frame

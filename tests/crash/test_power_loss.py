@@ -218,7 +218,7 @@ def test_a_kill_then_a_successor_then_power_loss_loses_nothing(stripes, tally):
                 store.unlock()
             with suppress(PowerLost, NotALog):
                 append(open_writer(stores, oracle), range(50, 53))
-            for seed in range(max(1, int(2 * SCALE))):
+            for seed in range(max(4, int(8 * SCALE))):
                 states += 1
                 choose = Choices(killed_at << 40 | lost_at << 20 | seed)
                 check_recovery([store.crash(choose) for store in stores], oracle)

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore
+from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.pipeline import Limits, Mode, State
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.model.errors import Fenced
@@ -123,3 +123,23 @@ def test_a_zombie_that_wakes_during_its_succession_is_fenced(stripes, mode, tall
             oracle.judge(numbers)
             assert list(numbers.values())[-3:] == [50, 51, 52]
     tally(f"zombie on {stripes}, {mode.value}: woken during succession, {trials} trials")
+
+
+def test_a_seal_in_one_stripe_holds_for_all():
+    """A successor dies having sealed one stripe; what the zombie then adds to another is dead."""
+    stores = new_log(2)
+    zombie = OracleWriter(stores, epoch=1).watch(Oracle())
+    for number in range(3):
+        zombie.try_turn(number)
+        zombie.run()
+    zombie.try_turn(100)  # its write to the second stripe is still to come
+    handles = [store.attach() for store in stores]
+    stores[1].faults = Faults(crash_at=2)  # it settles the old segment, then wants to begin its own
+    with pytest.raises(PowerLost):
+        Log.open_for_append(handles, epoch=2)
+    stores[1].faults = Faults()
+    zombie.step()
+    with pytest.raises(Fenced):
+        zombie.run()
+    assert Log.open_for_append(handles, epoch=3).frontier.sequence == 3
+    assert list(read_numbers(stores).values()) == [0, 1, 2]

@@ -8,6 +8,8 @@ Zero, one and empty come first wherever a strategy chooses, so failing cases shr
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import itertools
 import os
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -180,6 +182,9 @@ class Life(NamedTuple):
     lost: bool = False
 
 
+IMMORTAL = Life()
+
+
 @dataclass(frozen=True)
 class Case:
     """A stream, and an aggregate over it.
@@ -253,24 +258,43 @@ _KEY_KINDS += [(kind,) for kind in KEYS if kind not in ("int64", "string")]
 _KEY_KINDS += [("bool", "uint64"), ("dictionary", "float32", "int8"), ("binary", "date32")]
 
 
+@functools.cache
+def _key_rows(keys: tuple[str, ...]) -> list[Row]:
+    """Some keys: all values of a single column, or mixtures of the first values of several."""
+    if len(keys) == 1:
+        return [(value,) for value in KEYS[keys[0]][1]]
+    return list(itertools.product(*(KEYS[kind][1][:3] for kind in keys)))[:8]
+
+
+@functools.cache
+def _value_rows(value: str, odd: bool) -> list[Row]:
+    """Values of v, f and w, mixed; the first are the simplest.  One choice is faster than three."""
+    integers, floats, others = (
+        [0, 1, None, -7, 40],
+        _ODD_FLOATS if odd else _FLOATS,
+        VALUES[value][1],
+    )
+    return [
+        (integers[i % len(integers)], floats[i * 3 % len(floats)], others[i * 7 % len(others)])
+        for i in range(40)
+    ]
+
+
 @st.composite
 def _rows(draw: st.DrawFn, keys: tuple[str, ...], value: str, time: str, odd: bool) -> list[Row]:
-    chosen = [st.sampled_from(KEYS[kind][1]) for kind in keys]
+    least = draw(st.sampled_from([0, 8, 20]))
+    known = _key_rows(keys)[: draw(st.sampled_from([1, 3, 8]))]
     row = st.tuples(
-        *chosen,
-        st.sampled_from([0, 1, None, -7, 40]),
-        st.sampled_from(_ODD_FLOATS if odd else _FLOATS),
-        st.sampled_from(VALUES[value][1]),
-        st.sampled_from(_STEPS),
+        st.sampled_from(known), st.sampled_from(_value_rows(value, odd)), st.sampled_from(_STEPS)
     )
     now = draw(st.sampled_from([0, 0, -20, 10**6]))
     rows = []
-    for *values, step in draw(st.lists(row, max_size=draw(st.sampled_from([4, 12, 40])))):
+    for key, values, step in draw(st.lists(row, min_size=least, max_size=least + 15)):
         now += max(step, 0)
         instant: Any = now + min(step, 0)
         if time == "timestamp":
             instant = _EPOCH + dt.timedelta(milliseconds=instant)
-        rows.append((*values, instant))
+        rows.append((*key, *values, instant))
     return rows
 
 
@@ -347,3 +371,6 @@ CUTS = st.tuples(
 LIVES = st.builds(Life, CUTS, POLICIES, st.integers(0, 15), st.booleans())
 LAST_LIVES = st.builds(Life, CUTS, POLICIES, st.just(-1), st.just(False))
 CRASHES = st.lists(LIVES, min_size=1, max_size=4)
+# Three for every case: drawing a case costs more than running it.
+SCHEDULES = st.tuples(*[st.tuples(CRASHES, LAST_LIVES)] * 3)
+Schedule = tuple[list[Life], Life]

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from aggregate_cases import Case, Life
+from aggregate_cases import IMMORTAL, Case, Life
 
 from rewake.log.frame import Frame, TurnRecord, decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
@@ -177,7 +177,7 @@ def recovered(case: Case, life: Life, log: FrameLog) -> ContinuousEventualCheckp
     )
 
 
-def failure_free(case: Case, life: Life = Life()) -> Output:
+def failure_free(case: Case, life: Life = IMMORTAL) -> Output:
     """The output of one process that does not die."""
     return crashing(case, [], life)
 

@@ -26,7 +26,7 @@ from rewake.lab.demo_worker import EVENT_TUPLES, WorkerSettings
 from rewake.lab.item_stream import SCHEMA
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.verify import verify
-from rewake.model.errors import UsageError
+from rewake.model.errors import LogExists, UsageError
 from rewake.operators.aggregate import Aggregate
 from rewake.operators.spec_json import spec_to_json
 from rewake.recovery.continuous_eventual_checkpointing import result_batch
@@ -190,7 +190,12 @@ def _create_log(settings: DemoSettings) -> None:
         "schema": Aggregate(spec, SCHEMA).output_schema.serialize().to_pybytes(),
         "operator": json.dumps(spec_to_json(spec)),
     }
-    create_log(settings.log, "demo", metadata)
+    try:
+        create_log(settings.log, "demo", metadata)
+    except LogExists:
+        raise LogExists(
+            f"{settings.log} is there already; remove it, or choose another --folder"
+        ) from None
 
 
 def _kill_position(settings: DemoSettings, number: int, chance: random.Random) -> int:

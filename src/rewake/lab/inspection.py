@@ -170,27 +170,27 @@ def inspect_log(
     """Verify everything and gather what to show."""
     with ExitStack() as stack:
         stores = opened_stores(paths, stack)
-        try:
-            report = _verified(stores)
-        except NotALog as error:
-            raise pointed(paths, error) from None
-        made = made_by(report.descriptor)
-        decode = made if sections else None
-        frames = [frame_facts(frame, decode) for frame in _selected(stores, report, selection)]
-        extent = extent_of(lambda: Log.open_reader(stores).frames_backwards())[0]
-        return LogInspection(list(paths), report, made, extent, frames)
-
-
-def _verified(stores: Sequence[Store]) -> LogReport:
-    """The report; damage, and files that vanish, may be a writer's or a trim's doing."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            report = verify(stores)
-        except FileNotFoundError:
-            continue
-        if report.intact or attempt == _ATTEMPTS - 1:
-            return report
+        for attempt in range(_ATTEMPTS):
+            try:
+                found = _gather(paths, stores, selection, sections)
+            except NotALog as error:
+                raise pointed(paths, error) from None
+            except FileNotFoundError:
+                continue  # trimmed meanwhile
+            if found.report.intact or attempt == _ATTEMPTS - 1:
+                return found
     raise StorageFault("files of the log keep vanishing: it is being trimmed; inspect it again")
+
+
+def _gather(
+    paths: Sequence[Path], stores: Sequence[Store], selection: Selection, sections: bool
+) -> LogInspection:
+    report = verify(stores)
+    made = made_by(report.descriptor)
+    decode = made if sections else None
+    frames = [frame_facts(frame, decode) for frame in _selected(stores, report, selection)]
+    extent, _ = extent_of(lambda: Log.open_reader(stores).frames_backwards())
+    return LogInspection(list(paths), report, made, extent, frames)
 
 
 def made_by(descriptor: Descriptor | None) -> Made:

@@ -17,11 +17,11 @@ import pyarrow as pa
 from rewake.lab.inspection import (
     Extent,
     Made,
-    _pointed,
     event_time,
     extent_of,
     made_by,
     opened_stores,
+    pointed,
 )
 from rewake.log.log import Log
 from rewake.model.errors import DamagedFrame, DamagedLog, NotALog, SchemaMismatch

@@ -52,11 +52,16 @@ class Confirm(NamedTuple):
 
 
 class WriteMark(NamedTuple):
-    """Write a mark; with `sync`, make it durable before going on."""
+    """Write a mark; with `sync`, make it durable before going on.
+
+    `order` rises from mark to mark: a host with several threads leaves out an unsynced one that
+    comes after a later one, so that what readers see never goes back.
+    """
 
     offset: int
     mark: bytes
     sync: bool
+    order: int = 0
 
 
 class Complete(NamedTuple):

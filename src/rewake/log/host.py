@@ -39,7 +39,7 @@ def carry_out(command: Command, stores: Sequence[Store], epoch: int) -> None:
         case Confirm():
             if not owns(stores[0], epoch):
                 raise Fenced(f"epoch {epoch} was superseded")
-        case WriteMark(offset, mark, sync):
+        case WriteMark(offset, mark, sync, _):
             stores[0].write(MARK, offset, (mark,))
             if sync:
                 stores[0].sync(MARK)

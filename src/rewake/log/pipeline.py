@@ -379,7 +379,8 @@ class WritePipeline:
         mark = Mark(
             self.log_id, self.epoch, self._generation, self._anchors, self.durable, self.completed
         )
-        return WriteMark(mark.slot(anchor=anchor), mark.encode(), anchor)
+        order = self._generation + self._anchors
+        return WriteMark(mark.slot(anchor=anchor), mark.encode(), anchor, order)
 
     def _become(self, state: State) -> None:
         if state is not self.state:

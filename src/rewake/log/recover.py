@@ -124,20 +124,13 @@ def recover(
     scans = []
     for store, chain, end in zip(stores, chains, start.ends, strict=True):
         segments = _from_mark(chain, end, start)
-        if settle:
-            _settle(store, segments)
+        for segment in segments if settle else ():
+            store.settle(segment.id.name)
         _check_end(store, end, start, log_id)
         scan = _StripeScan(store, log_id=log_id, seals=seals)
         scan.walk(segments, end)
         scans.append(scan)
     return _merged(start, scans)
-
-
-def _settle(store: Store, segments: Chain) -> None:
-    """Make durable what a successor is about to build on: a predecessor may have died before."""
-    store.sync_directory()
-    for segment in segments:
-        store.settle(segment.id.name)
 
 
 def advanced(frontier: Frontier, stripe: int, end: StripeEnd, header: FrameHeader) -> Frontier:

@@ -113,6 +113,7 @@ class Aggregate:
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
         self._aggregation = Aggregation(schema, spec.aggregates)
         self.output_schema = self._results_schema()
+        self.late_schema = pa.schema([_decoded(each) for each in schema])
         self.late_tuples = 0
         # While replaying, by slot: the last position a restored part has seen.
         self._applied = np.zeros(0, np.int64)
@@ -144,11 +145,6 @@ class Aggregate:
         return self._router.clock
 
     @property
-    def slot_limit(self) -> int:
-        """All slots are below this."""
-        return self._router.capacity
-
-    @property
     def opened_at(self) -> Int64s:
         """By slot: the id of the open part, or -1."""
         return self._router.opened_at
@@ -174,7 +170,6 @@ class Aggregate:
             late=late,
             opened_slots=routing.opened_slots,
             opened_ids=routing.opened_rows + event.position,
-            ended_slots=routing.ended_slots,
             ended_ids=routing.ended_ids,
         )
 
@@ -206,7 +201,13 @@ class Aggregate:
         self.late_tuples += routing.late_rows.size
         if not self.spec.route_late or routing.late_rows.size == 0:
             return None
-        return event.batch.take(pa.array(routing.late_rows))
+        late = event.batch.take(pa.array(routing.late_rows))
+        # A batch stands alone in its frame, without the dictionaries of others.
+        columns = [
+            column.cast(each.type)
+            for column, each in zip(late.columns, self.late_schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.late_schema)
 
     def _forget_idle_keys(self) -> None:
         live = self._router.live_keys
@@ -301,6 +302,11 @@ class Aggregate:
                 "that was replayed is not the input the log was written from; replay the original "
                 "stream, in its order"
             )
+
+
+def _decoded(field: pa.Field) -> pa.Field:
+    kind = field.type
+    return field.with_type(kind.value_type) if pa.types.is_dictionary(kind) else field
 
 
 def _describe(schema: pa.Schema) -> str:

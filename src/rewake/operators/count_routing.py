@@ -51,7 +51,7 @@ COUNT, LOW, TOP, IDS = range(4)
 @njit(cache=True, nogil=True)
 def _end_pane(registers, table, ended, key, pane):  # type: ignore[no-untyped-def]
     place = pane % registers[RING]
-    add_ended(registers, ended, key * registers[RING] + place, table[key, IDS + place])
+    add_ended(registers, ended, table[key, IDS + place])
     table[key, IDS + place] = -1
     registers[OPEN] -= 1
 

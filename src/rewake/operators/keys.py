@@ -74,9 +74,7 @@ class KeyColumn:
         return array.cast(self.kind) if array.type != self.kind else array
 
     def integers(self, array: pa.Array) -> Array:
-        """The values of a fixed-width column; equal keys give equal integers, nulls give 0."""
-        if array.null_count:
-            array = array.fill_null(pa.scalar(0, pa.int64()).cast(self.kind))
+        """The values of a fixed-width column; equal keys give equal integers, nulls anything."""
         if pa.types.is_boolean(self.kind):
             return values_view(array.cast(pa.int8()), np.int8)
         assert self.dtype is not None

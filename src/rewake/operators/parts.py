@@ -42,7 +42,7 @@ def open_part(registers, pool, free, opened, key, ordinal, row):  # type: ignore
 @njit(cache=True, nogil=True)
 def end_part(registers, pool, free, ended, slot):  # type: ignore[no-untyped-def]
     """Give a slot back; the caller has unlinked the part, or is about to."""
-    add_ended(registers, ended, slot, pool[slot, ID])
+    add_ended(registers, ended, pool[slot, ID])
     pool[slot, ID] = -1
     free[registers[FREE]] = slot
     registers[FREE] += 1

@@ -31,7 +31,6 @@ class Routing:
     closing_ends: Int64s
     opened_slots: Int32s
     opened_rows: Int64s
-    ended_slots: Int32s
     ended_ids: Int64s
     late_rows: Int64s
 

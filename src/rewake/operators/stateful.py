@@ -27,7 +27,6 @@ class Outcome:
     late: pa.RecordBatch | None
     opened_slots: Int32s
     opened_ids: Int64s
-    ended_slots: Int32s
     ended_ids: Int64s
 
 
@@ -59,10 +58,6 @@ class StatefulOperator(Protocol):
     @property
     def clock(self) -> int:
         """The event-time clock, `NO_TIME` before it has started."""
-
-    @property
-    def slot_limit(self) -> int:
-        """All slots are below this."""
 
     @property
     def opened_at(self) -> Int64s:

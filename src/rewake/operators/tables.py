@@ -35,7 +35,7 @@ class Output:
     closings: Table
     parts: Int64s
     opened: Table  # slot, row
-    ended: Table  # slot, id
+    ended: Int64s  # ids
     late: Int64s
 
     @classmethod
@@ -45,7 +45,7 @@ class Output:
             closings=np.empty((room, 5), np.int64),
             parts=np.empty(room, np.int64),
             opened=np.empty((rows, 2), np.int64),
-            ended=np.empty((room, 2), np.int64),
+            ended=np.empty(room, np.int64),
             late=np.empty(rows, np.int64),
         )
 
@@ -60,7 +60,6 @@ class Output:
         closings = self.closings[: registers[CLOSINGS]]
         first = np.zeros(len(closings) + 1, np.int64)
         first[1:] = closings[:, _LAST]
-        ended = self.ended[: registers[ENDED]]
         return Routing(
             slots=slots,
             closings=Closings(closings[:, _AT].copy(), first, self.parts[: registers[PARTS]]),
@@ -69,8 +68,7 @@ class Output:
             closing_ends=closings[:, _END].copy(),
             opened_slots=opened[:, 0].astype(np.int32),
             opened_rows=opened[:, 1].copy(),
-            ended_slots=ended[:, 0].astype(np.int32),
-            ended_ids=ended[:, 1].copy(),
+            ended_ids=self.ended[: registers[ENDED]],
             late_rows=self.late[: registers[LATE]],
         )
 
@@ -103,9 +101,8 @@ def add_opened(registers, opened, slot, row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def add_ended(registers, ended, slot, part_id):  # type: ignore[no-untyped-def]
+def add_ended(registers, ended, part_id):  # type: ignore[no-untyped-def]
     """Record that a part ended, unless it also opened in this turn."""
     if part_id < registers[POSITION]:
-        ended[registers[ENDED], 0] = slot
-        ended[registers[ENDED], 1] = part_id
+        ended[registers[ENDED]] = part_id
         registers[ENDED] += 1

@@ -18,7 +18,7 @@ from rewake.operators.routing import NO_CLOSINGS, PartRows, Routing
 
 
 @njit(cache=True, nogil=True)
-def _route(keys, position, size, count, opened_at, at, parts, opened, ended_slot, ended_id):  # type: ignore[no-untyped-def]
+def _route(keys, position, size, count, opened_at, at, parts, opened, ended):  # type: ignore[no-untyped-def]
     """Count tuples per key; how many windows closed, opened (and stayed open), and ended."""
     closings = openings = ends = 0
     for i in range(keys.size):
@@ -35,8 +35,7 @@ def _route(keys, position, size, count, opened_at, at, parts, opened, ended_slot
             parts[closings] = 2 * np.int64(key) + 1
             closings += 1
             if opened_at[key] < position:
-                ended_slot[ends] = key
-                ended_id[ends] = opened_at[key]
+                ended[ends] = opened_at[key]
                 ends += 1
             opened_at[key] = -1
             n = 0
@@ -109,8 +108,7 @@ class TumblingCountRouter:
         if times.size:
             self.clock = max(self.clock, int(times.max()))
         self.clock = max(self.clock, watermark)
-        at, parts, opened, ended_id = np.empty((4, keys.size), np.int64)
-        ended_slot = np.empty(keys.size, np.int32)
+        at, parts, opened, ended = np.empty((4, keys.size), np.int64)
         closings, kept, ends = _route(
             keys,
             position,
@@ -120,8 +118,7 @@ class TumblingCountRouter:
             at,
             parts,
             opened,
-            ended_slot,
-            ended_id,
+            ended,
         )
         self._open += kept - ends
         opened_rows = opened[:kept]
@@ -133,8 +130,7 @@ class TumblingCountRouter:
             closing_ends=parts[:0],
             opened_slots=keys[opened_rows],
             opened_rows=opened_rows,
-            ended_slots=ended_slot[:ends],
-            ended_ids=ended_id[:ends],
+            ended_ids=ended[:ends],
             late_rows=parts[:0],
         )
 

@@ -31,7 +31,7 @@ from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Int32s
 from rewake.operators.stateful import Outcome, StatefulOperator
 from rewake.recovery.eventual_checkpoint import EventualCheckpoint, construct, pack_parts
-from rewake.recovery.footprint_order import FootprintOrder
+from rewake.recovery.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
@@ -56,10 +56,12 @@ class ContinuousEventualCheckpointing:
     def __init__(self, operator: StatefulOperator, policy: CheckpointPolicy) -> None:
         self.operator = operator
         self._policy = policy
-        self._order = FootprintOrder()
+        self._order = FootprintOrder(operator.ids_of)
         # The next input position; while recovering, replay lasts through this one.
         self.position = 0
         self._replay_through = -1
+        # The input time of the last turn that left a record.
+        self._recorded = -1
         # The record number at which each frame since the oldest needed one starts.
         self._frame_starts: deque[int] = deque()
 
@@ -80,17 +82,17 @@ class ContinuousEventualCheckpointing:
         order, t_end = self._order, self.position - 1
         first_record = order.records
         results = outcome.results.num_rows if outcome.results is not None else 0
-        order.ensure(self.operator.slot_limit)
-        order.ended(outcome.ended_slots)
         order.results(results)
         order.opened(outcome.opened_slots, outcome.opened_ids)
+        order.forget_dead(self.operator.open_parts)
         checked = self._policy.checks(self.extent(now_ms))
         if checked.size:
-            order.checked(checked, t_end)
+            order.checked(checked, self.operator.ids_of(checked), t_end)
         sections = self._sections(outcome, checked, t_end)
         if not sections:
             return _NOTHING
         self._frame_starts.append(first_record)
+        self._recorded = t_end
         record = TurnRecord(
             t_end=t_end,
             timestamp=self.operator.clock,
@@ -116,7 +118,7 @@ class ContinuousEventualCheckpointing:
             ids = self.operator.ids_of(checked)
             checks = pack_parts(ids, t_end, self.operator.snapshot_columns(checked))
             sections.append(Section(SectionKind.CHECKS, checks))
-        if outcome.ended_slots.size:
+        if outcome.ended_ids.size:
             sections.append(Section(SectionKind.CLOSED, pack_parts(outcome.ended_ids, t_end, [])))
         if sections and self.operator.late_tuples:
             total = np.array([self.operator.late_tuples], np.int64)
@@ -137,8 +139,11 @@ class ContinuousEventualCheckpointing:
 
     @property
     def acknowledged(self) -> int:
-        """Input up to here is not needed for recovery any more: T."""
-        return self._order.oldest_time(self.position - 1)
+        """Input up to here is not needed for recovery any more: T, or tc if no window is open.
+
+        Turns that left no record are not in the log: their input would be replayed.
+        """
+        return self._order.oldest_time(self._recorded)
 
     @property
     def frames_needed(self) -> int:
@@ -179,11 +184,13 @@ class ContinuousEventualCheckpointing:
             clock=checkpoint.clock,
             late_tuples=checkpoint.late_tuples,
         )
+        ids = np.concatenate([checkpoint.openings.ids, checkpoint.snapshots.ids])
         times = np.concatenate([checkpoint.openings.applied, checkpoint.snapshots.applied])
-        self._order.restore(slots, checkpoint.footprint_records, times, checkpoint.extent_records)
+        footprints = Footprints(slots, ids, checkpoint.footprint_records, times)
+        self._order.restore(footprints, checkpoint.extent_records)
         self._frame_starts = deque(checkpoint.frame_starts)
         self.position = checkpoint.oldest_time + 1
-        self._replay_through = checkpoint.time
+        self._replay_through = self._recorded = checkpoint.time
         if not self.recovering:
             self.operator.end_replay()
 

@@ -1,237 +1,246 @@
 """Open windows in the order of their last footprint (CEC III, state (c)), and what follows from it.
 
-A queue with lazy deletion: a new footprint goes to the tail, and an entry whose window has closed
-or has left a newer footprint is skipped when it reaches the head, so keeping the order costs O(1)
-per footprint.  From the head come the extent `q` (records of the log that recovery goes through)
-and `u` (input tuples that must be replayed) (CEC III.A, Figure 3).
+A queue of footprints with lazy deletion: a turn's footprints go to the tail as one block of
+arrays, and one whose window has closed or has left a newer footprint is passed over when it reaches
+the head.  Leaving footprints costs O(1) per turn, passing over them O(1) each.  From the head come
+the extent `q` (records of the log that recovery goes through) and `u` (input tuples that must be
+replayed) (CEC III.A, Figure 3).
 
-Invariants: entries rise in record number and in time; `stamp[slot]` is the record number of the
-last footprint of the open part in `slot`, or -1; an entry is live iff its number is the stamp.
+Invariants: record numbers and times rise from head to tail.  A footprint is live iff the part in
+its slot is still the one that left it, and that part has no later CHECK.  Every open part has
+exactly one live footprint.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
 import numpy as np
-from numba import njit
 
 from rewake.operators.arrays import Array, Int32s, Int64s, grown
 
-_SLOT, _RECORD, _TIME = range(3)
-_SMALLEST = 1024
+# Footprints are looked at in pieces of this size when the head is searched for.
+_PIECE = 1024
+_SPARE = 65_536
 
 
-@njit(cache=True, nogil=True)
-def _first_live(entries, stamp, head, tail):  # type: ignore[no-untyped-def]
-    mask = len(entries) - 1
-    while head < tail:
-        entry = entries[head & mask]
-        if stamp[entry[_SLOT]] == entry[_RECORD]:
-            break
-        head += 1
-    return head
+@dataclass(frozen=True, slots=True)
+class Footprints:
+    """Footprints of parts, oldest first: slots, ids, record numbers, input times."""
+
+    slots: Array
+    ids: Array
+    records: Array
+    times: Array
+
+    def chosen(self, which: Array | slice) -> Footprints:
+        """Some of them."""
+        return Footprints(
+            self.slots[which], self.ids[which], self.records[which], self.times[which]
+        )
 
 
-@njit(cache=True, nogil=True)
-def _keep_live(entries, stamp, head, tail, kept):  # type: ignore[no-untyped-def]
-    mask = len(entries) - 1
-    count = 0
-    for place in range(head, tail):
-        entry = entries[place & mask]
-        if stamp[entry[_SLOT]] == entry[_RECORD]:
-            kept[count] = entry
-            count += 1
-    return count
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The footprints of one turn: consecutive records; OPENs, or CHECKs taken at `time`."""
+
+    slots: Array
+    ids: Array
+    first_record: int
+    time: int | None
+
+    def footprints(self, start: int, stop: int) -> Footprints:
+        ids = self.ids[start:stop]
+        records = np.arange(self.first_record + start, self.first_record + start + ids.size)
+        # An opened part holds no tuple yet just before the tuple that opened it.
+        times = ids - 1 if self.time is None else np.full(ids.size, self.time, np.int64)
+        return Footprints(self.slots[start:stop], ids, records, times)
 
 
-@njit(cache=True, nogil=True)
-def _leave(entries, stamp, tail, record, slots, times, before):  # type: ignore[no-untyped-def]
-    """Footprints of these slots, `before` their times."""
-    mask = len(entries) - 1
-    for i in range(slots.size):
-        slot = slots[i]
-        place = (tail + i) & mask
-        entries[place, _SLOT] = slot
-        entries[place, _RECORD] = record + i
-        entries[place, _TIME] = times[i] - before
-        stamp[slot] = record + i
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Live footprints of many turns, put together when too many dead ones had gathered."""
 
+    all: Footprints
 
-@njit(cache=True, nogil=True)
-def _end(stamp, slots):  # type: ignore[no-untyped-def]
-    for i in range(slots.size):
-        stamp[slots[i]] = -1
+    @property
+    def slots(self) -> Array:
+        return self.all.slots
 
-
-@njit(cache=True, nogil=True)
-def _overdue(entries, stamp, head, tail, total, most_records, oldest_time, due):  # type: ignore[no-untyped-def]
-    """Slots whose checkpoint brings `q` or `u` down to target; each one adds a record itself."""
-    mask = len(entries) - 1
-    taken = 0
-    for place in range(head, tail):
-        if taken == due.size:
-            break
-        entry = entries[place & mask]
-        if stamp[entry[_SLOT]] == entry[_RECORD]:
-            within = total + taken - entry[_RECORD] <= most_records
-            if within and entry[_TIME] >= oldest_time:
-                break
-            due[taken] = entry[_SLOT]
-            taken += 1
-    return taken
-
-
-@njit(cache=True, nogil=True)
-def _most_worthwhile(entries, stamp, head, tail, total, now, load, replay, price, due):  # type: ignore[no-untyped-def]
-    """How many of the oldest windows to checkpoint so that benefit minus cost is largest.
-
-    Checkpointing the `k` oldest moves the end of the extent to the next one; the oldest alone may
-    bring nothing when many windows share its age, hence the search.
-    """
-    mask = len(entries) - 1
-    best, best_gain = 0, 0.0
-    taken = 0
-    first_record, first_time = entries[head & mask, _RECORD], entries[head & mask, _TIME]
-    for place in range(head, tail + 1):
-        entry = entries[place & mask]
-        if place < tail and stamp[entry[_SLOT]] != entry[_RECORD]:
-            continue
-        record = entry[_RECORD] if place < tail else total
-        time = entry[_TIME] if place < tail else now
-        saved = load * (record - first_record - taken) + replay * (time - first_time)
-        gain = saved - price * taken
-        if taken > 0 and gain > best_gain:
-            best, best_gain = taken, gain
-        if place == tail or taken == due.size:
-            break
-        due[taken] = entry[_SLOT]
-        taken += 1
-    return best
+    def footprints(self, start: int, stop: int) -> Footprints:
+        return self.all.chosen(slice(start, stop))
 
 
 class FootprintOrder:
-    """The queue, a ring of entries, and the count of all records written so far."""
+    """The queue, and the count of all records written so far.
 
-    def __init__(self) -> None:
-        self._entries = np.zeros((_SMALLEST, 3), np.int64)
-        self._stamp = np.zeros(0, np.int64)
-        self._head = 0
-        self._tail = 0
+    `ids_of` tells which parts are in slots now; it is how dead footprints are recognised.
+    """
+
+    def __init__(self, ids_of: Callable[[Array], Int64s]) -> None:
+        self._ids_of = ids_of
+        self._blocks: deque[_Block | _Merged] = deque()
+        self._passed = 0  # footprints of the first block that are known to be dead
+        self._waiting = 0  # footprints in all blocks
+        self._last_check = np.zeros(0, np.int64)  # by slot: record number of the last CHECK
         self.records = 0
 
-    def ensure(self, slot_limit: int) -> None:
-        """Make room for slots below `slot_limit`."""
-        if slot_limit > self._stamp.size:
-            self._stamp = grown(self._stamp, slot_limit, -1)
+    # --- leaving footprints ------------------------------------------------------------------
 
     def results(self, count: int) -> None:
         """So many RESULT records were written; they belong to no open window."""
         self.records += count
 
-    def ended(self, slots: Array) -> None:
-        """The parts in these slots are no longer open."""
-        _end(self._stamp, slots)
-
     def opened(self, slots: Array, ids: Array) -> None:
-        """Parts opened by the tuples at `ids`: as of just before them, they hold no tuple."""
-        self._append(slots, ids, 1)
+        """Parts opened by the tuples at `ids`."""
+        self._append(_Block(slots, ids, self.records, None))
 
-    def checked(self, slots: Array, time: int) -> None:
+    def checked(self, slots: Array, ids: Array, time: int) -> None:
         """The state of these parts was recorded as of `time`."""
-        self._append(slots, np.full(slots.size, time, np.int64), 0)
+        largest = int(slots.max()) if slots.size else -1
+        if largest >= self._last_check.size:
+            self._last_check = grown(self._last_check, 2 * largest + 2, -1)
+        self._last_check[slots] = np.arange(self.records, self.records + slots.size)
+        self._append(_Block(slots, ids, self.records, time))
 
-    def _append(self, slots: Array, times: Array, before: int) -> None:
-        if self._tail + slots.size - self._head > len(self._entries):
-            self._make_room(slots.size)
-        _leave(self._entries, self._stamp, self._tail, self.records, slots, times, before)
-        self._tail += slots.size
-        self.records += slots.size
+    def _append(self, block: _Block) -> None:
+        if block.slots.size:
+            self._blocks.append(block)
+            self._waiting += block.slots.size
+            self.records += block.slots.size
 
-    def _make_room(self, more: int) -> None:
-        """Drop dead entries; at least half of the ring is free then, so this is O(1) each."""
-        kept = np.empty((self._tail - self._head, 3), np.int64)
-        live = _keep_live(self._entries, self._stamp, self._head, self._tail, kept)
-        self._lay_out(kept[:live], more)
-
-    def _lay_out(self, live: Array, more: int) -> None:
-        capacity = _SMALLEST
-        while capacity < 2 * len(live) + more:
-            capacity *= 2
-        self._entries = np.zeros((capacity, 3), np.int64)
-        self._entries[: len(live)] = live
-        self._head, self._tail = 0, len(live)
-
-    def restore(self, slots: Array, records: Array, times: Array, total: int) -> None:
+    def restore(self, footprints: Footprints, total: int) -> None:
         """Take over from a recovered log: the last footprint of each open part, in any order."""
-        self._stamp = np.full(int(slots.max()) + 1 if slots.size else 0, -1, np.int64)
-        self._stamp[slots] = records
-        entries = np.stack([slots, records, times], axis=1)
-        self._lay_out(entries[np.argsort(records, kind="stable")], 0)
+        in_order = footprints.chosen(np.argsort(footprints.records, kind="stable"))
+        self._blocks = deque([_Merged(in_order)])
+        self._passed, self._waiting = 0, in_order.slots.size
         self.records = total
 
-    def _skip_dead(self) -> bool:
-        self._head = int(_first_live(self._entries, self._stamp, self._head, self._tail))
-        return self._head < self._tail
+    def forget_dead(self, open_parts: int) -> None:
+        """Drop dead footprints when they are most of the queue; O(1) per footprint."""
+        if self._waiting > 4 * open_parts + _SPARE:
+            live = list(self._live())
+            merged = Footprints(
+                *(
+                    np.concatenate([getattr(each, name) for each in live])
+                    for name in Footprints.__slots__
+                )
+            )
+            self._blocks = deque([_Merged(merged)])
+            self._passed, self._waiting = 0, merged.slots.size
 
-    def _oldest(self) -> Array:
-        entry: Array = self._entries[self._head & (len(self._entries) - 1)]
-        return entry
+    # --- looking at the head -----------------------------------------------------------------
+
+    def _is_live(self, footprints: Footprints) -> Array:
+        live: Array = self._ids_of(footprints.slots) == footprints.ids
+        if self._last_check.size:
+            known = np.minimum(footprints.slots, self._last_check.size - 1)
+            checked = self._last_check[known] > footprints.records
+            live &= ~(checked & (footprints.slots == known))
+        return live
+
+    def _live(self) -> Iterator[Footprints]:
+        """Live footprints from the oldest on, in pieces that are not empty."""
+        for number, block in enumerate(self._blocks):
+            first = self._passed if number == 0 else 0
+            for start in range(first, block.slots.size, _PIECE):
+                piece = block.footprints(start, start + _PIECE)
+                live = piece.chosen(self._is_live(piece))
+                if live.slots.size:
+                    yield live
+
+    def _oldest(self) -> tuple[int, int] | None:
+        """Record number and time of the oldest live footprint; passes over dead ones for good."""
+        while self._blocks:
+            block = self._blocks[0]
+            while self._passed < block.slots.size:
+                piece = block.footprints(self._passed, self._passed + _PIECE)
+                live = np.flatnonzero(self._is_live(piece))
+                if live.size:
+                    self._passed += int(live[0])
+                    return int(piece.records[live[0]]), int(piece.times[live[0]])
+                self._passed += piece.slots.size
+            self._blocks.popleft()
+            self._waiting -= block.slots.size
+            self._passed = 0
+        return None
+
+    def oldest_record(self) -> int:
+        """The record number of the oldest footprint that recovery needs."""
+        oldest = self._oldest()
+        return self.records if oldest is None else oldest[0]
 
     def extent_records(self) -> int:
         """Records from the oldest footprint of an open window to the end of the log: q."""
         return self.records - self.oldest_record()
 
-    def oldest_record(self) -> int:
-        """The record number of the oldest footprint that recovery needs."""
-        return int(self._oldest()[_RECORD]) if self._skip_dead() else self.records
+    def oldest_time(self, otherwise: int) -> int:
+        """Input time of the oldest footprint (T), or `otherwise` when no window is open."""
+        oldest = self._oldest()
+        return otherwise if oldest is None else oldest[1]
 
-    def oldest_time(self, now: int) -> int:
-        """Input time of the oldest footprint (T), or `now` when no window is open."""
-        return int(self._oldest()[_TIME]) if self._skip_dead() else now
+    # --- choosing what to checkpoint -----------------------------------------------------------
 
     def overdue(self, *, most_records: int, oldest_time: int, limit: int) -> Int32s:
-        """Oldest windows to checkpoint until `q <= most_records` and `T >= oldest_time`."""
-        if not self._skip_dead() or limit <= 0:
+        """Oldest windows to checkpoint until `q <= most_records` and `T >= oldest_time`.
+
+        Each CHECK adds a record itself, so the extent shrinks by one less than it seems.
+        """
+        chosen: list[Array] = []
+        taken = 0
+        if limit <= 0 or self._oldest() is None:
             return np.zeros(0, np.int32)
-        due = np.empty(min(limit, self._tail - self._head), np.int32)
-        taken = _overdue(
-            self._entries,
-            self._stamp,
-            self._head,
-            self._tail,
-            self.records,
-            most_records,
-            oldest_time,
-            due,
-        )
-        return due[:taken]
+        for piece in self._live():
+            extent = self.records + np.arange(taken, taken + piece.slots.size) - piece.records
+            due = (extent > most_records) | (piece.times < oldest_time)
+            count = min(piece.slots.size if due.all() else int(np.argmin(due)), limit - taken)
+            chosen.append(piece.slots[:count])
+            taken += count
+            if count < piece.slots.size:
+                break
+        return np.concatenate(chosen).astype(np.int32) if chosen else np.zeros(0, np.int32)
 
     def most_worthwhile(
         self, now: int, *, load: float, replay: float, price: float, limit: int
     ) -> Int32s:
-        """Oldest windows whose checkpoints gain most, at these costs per record and tuple."""
-        if not self._skip_dead() or limit <= 0:
+        """Oldest windows, as many as gain most at these costs per record, tuple and CHECK.
+
+        Checkpointing the k oldest moves the end of the extent to the next one; the oldest alone may
+        bring nothing when many windows share its age, hence the search for the best k.
+        """
+        if limit <= 0 or self._oldest() is None:
             return np.zeros(0, np.int32)
-        due = np.empty(min(limit, self._tail - self._head), np.int32)
-        taken = _most_worthwhile(
-            self._entries,
-            self._stamp,
-            self._head,
-            self._tail,
-            self.records,
-            now,
-            load,
-            replay,
-            price,
-            due,
-        )
-        return due[:taken]
+        slots, records, times = self._first_live(limit + 1)
+        if slots.size <= limit:
+            # All windows could be checkpointed: what would be left then is the present.
+            records, times = np.append(records, self.records), np.append(times, now)
+        k = np.arange(1, records.size)
+        saved = load * (records[1:] - records[0] - k) + replay * (times[1:] - times[0])
+        gain = saved - price * k
+        best = int(np.argmax(gain))
+        return slots[: best + 1].astype(np.int32) if gain[best] > 0 else np.zeros(0, np.int32)
+
+    def _first_live(self, limit: int) -> tuple[Array, Array, Array]:
+        pieces, count = [], 0
+        for piece in self._live():
+            pieces.append(piece)
+            count += piece.slots.size
+            if count >= limit:
+                break
+        joined = [
+            np.concatenate([getattr(each, name) for each in pieces])[:limit]
+            for name in ("slots", "records", "times")
+        ]
+        return joined[0], joined[1], joined[2]
 
     def check_invariants(self, opened_at: Int64s) -> None:
-        """Every open part has exactly one live entry; entries rise in number and time."""
-        places = np.arange(self._head, self._tail) & (len(self._entries) - 1)
-        entries = self._entries[places]
-        live = entries[self._stamp[entries[:, _SLOT]] == entries[:, _RECORD]]
-        assert np.all(np.diff(entries[:, _RECORD]) > 0), "footprints out of order"
-        assert np.all(np.diff(live[:, _TIME]) >= 0), "footprint times run backwards"
+        """Every open part has exactly one live footprint; they rise in number and time."""
+        live = list(self._live())
+        for name in ("records", "times"):
+            values = np.concatenate([np.zeros(0, np.int64), *[getattr(p, name) for p in live]])
+            assert np.all(np.diff(values) >= (name == "records")), f"footprint {name} fall"
+        slots = np.concatenate([np.zeros(0, np.int64), *[piece.slots for piece in live]])
         open_slots = np.flatnonzero(opened_at >= 0)
-        assert np.array_equal(np.sort(live[:, _SLOT]), open_slots), "a window without a footprint"
+        assert np.array_equal(np.sort(slots), open_slots), "a window without a footprint"

@@ -61,6 +61,7 @@ class LogWriter:
         self._appending = threading.Lock()
         self._lock = threading.Lock()
         self._marking = threading.Lock()
+        self._marked = 0
         self._announcing = threading.Lock()
         self._completed = point.frontier.sequence
         self._progress = threading.Condition(self._lock)
@@ -266,8 +267,7 @@ class LogWriter:
     def _answers(self, command: Command) -> list[Command]:
         try:
             if isinstance(command, WriteMark):
-                with self._marking:  # of two anchors, at most one may be unsynced
-                    carry_out(command, self._stores, self.epoch)
+                self._write_mark(command)
             elif isinstance(command, Complete):
                 self._complete(command.through)
             else:
@@ -279,6 +279,12 @@ class LogWriter:
             if isinstance(command, WriteMark | Complete):
                 self._progress.notify_all()
             return answers
+
+    def _write_mark(self, command: WriteMark) -> None:
+        with self._marking:  # of two anchors, at most one may be unsynced
+            if command.sync or command.order > self._marked:
+                self._marked = max(self._marked, command.order)
+                carry_out(command, self._stores, self.epoch)
 
     def _trouble(self, command: Command, error: Exception) -> list[Command]:
         with self._lock:

@@ -17,7 +17,7 @@ inspect = typer.Typer(
 
 Paths = Annotated[
     list[Path],
-    typer.Argument(metavar="PATH...", help="The log's folder; of a striped log, all of them."),
+    typer.Argument(metavar="PATH", help="The log's folder; of a striped log, all of them."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 _LAST = 20
@@ -27,14 +27,15 @@ _LAST = 20
 def log(
     paths: Paths,
     last: Annotated[
-        int | None, typer.Option(help="Show the last so many frames.", show_default=str(_LAST))
+        int | None, typer.Option(metavar="N", help="Show the last N frames; 20 unless told.")
     ] = None,
     first: Annotated[
         int | None,
-        typer.Option("--from", metavar="SEQ", help="Show frames from this sequence on, 20 of them."),
+        typer.Option("--from", metavar="SEQ", help="Show 20 frames from this sequence on."),
     ] = None,
     through: Annotated[
-        int | None, typer.Option("--to", metavar="SEQ", help="With --from: up to this one.")
+        int | None,
+        typer.Option("--to", metavar="SEQ", help="With --from: show all up to this."),
     ] = None,
     sections: Annotated[
         bool, typer.Option("--sections", help="Show what is in the frames, results decoded.")

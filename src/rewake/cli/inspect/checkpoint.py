@@ -60,17 +60,17 @@ def _facts(found: CheckpointInspection) -> Iterator[tuple[str, str]]:
     yield "log", f"{found.name}, {found.frames:,} frames"
     if found.made.spec is not None:
         yield "operator", described(found.made.spec)
-    yield "open windows", f"{checkpoint.windows:,} (N): {opened:,} from OPEN, {checked:,} from CHECK"
+    yield (
+        "open windows",
+        f"{checkpoint.windows:,} (N): {opened:,} from OPEN, {checked:,} from CHECK",
+    )
     yield "log ends at", f"input position {checkpoint.time:,} (tc)"
     yield "oldest", f"footprint at {checkpoint.oldest_time:,} (T)"
     if found.clock is not None:
         yield "event time", str(found.clock)
     yield "late tuples", f"{checkpoint.late_tuples:,}"
-    yield (
-        "extent",
-        f"{extent.records:,} records in the last {extent.frames:,} frames, "
-        f"{bytes_text(extent.bytes)}",
-    )
+    records = f"{extent.records:,} records in the last {extent.frames:,} frames"
+    yield "extent", f"{records}, {bytes_text(extent.bytes)}"
     start, tuples = checkpoint.oldest_time + 1, checkpoint.tuples_to_replay
     replay = f"{tuples:,} tuples (u), from position {start:,}" if tuples else "nothing"
     yield "to replay", replay
@@ -79,8 +79,9 @@ def _facts(found: CheckpointInspection) -> Iterator[tuple[str, str]]:
 def _print_ages(console: Console, found: CheckpointInspection) -> None:
     most = max(group.windows for group in found.ages)
     table = Table(box=None, pad_edge=False, show_header=False)
-    for justify in ("right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
     for group in found.ages:
         # Every group with a window in it is seen, however few.
         length = -(-group.windows * _LONGEST_BAR // most)

@@ -79,8 +79,10 @@ def _facts(found: LogInspection) -> Iterator[tuple[str, str]]:
         end = report.end_sequence - 1
         yield "sequences", f"{report.first_sequence:,} to {end:,} without a gap"
         yield "durable", f"{report.durable:,} frames, as far as the log itself can prove"
-    if report.torn_bytes:
+    if report.torn_bytes and report.intact:
         yield "torn", f"{bytes_text(report.torn_bytes)} behind the end: cut off, or being written"
+    elif report.torn_bytes:
+        yield "unreadable", f"{bytes_text(report.torn_bytes)} that are no whole frame"
     yield "extent", _extent(found)
     yield "checksums", "every one is right" if report.intact else "NOT all right"
 
@@ -93,7 +95,7 @@ def _dead(found: LogInspection) -> str:
 def _extent(found: LogInspection) -> str:
     extent = found.extent
     if extent.reason:
-        return f"unknown: {extent.reason}"
+        return f"unknown: {extent.reason}" if found.report.intact else "unknown: damaged, see below"
     if not extent.frames:
         return "nothing: the log is empty"
     return (
@@ -103,25 +105,32 @@ def _extent(found: LogInspection) -> str:
 
 
 def _print_damage(console: Console, found: LogInspection) -> None:
+    console.print("\nThe log is damaged.", style="bold red")
+    for line in _damage_lines(found):
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _damage_lines(found: LogInspection) -> Iterator[str]:
+    """Where it is, what can be saved, what to do."""
     report, damage = found.report, found.report.damage
     assert damage is not None
     place = found.path_of(damage.segment)
-    before = report.end_sequence - report.first_sequence
-    lines = [f"what      {damage.reason}"]
+    yield f"what      {damage.reason}"
     if place is not None:
-        lines.append(f"where     {place}")
+        yield f"where     {place}"
     if damage.offset >= 0:
-        lines.append(f"          at byte {damage.offset:,}")
+        yield f"          byte {damage.offset:,}"
     if damage.sequence >= 0:
-        lines.append(f"          sequence {damage.sequence:,}")
-    lines.append(f"before    {before:,} frames are whole, without a gap")
-    lines.append(f"after     {report.readable_after:,} frames are whole, behind the gap")
-    lines.append(f"what now  restore {place.name if place else 'the missing file'} from a copy and")
-    lines.append("          inspect again; until then nobody may write to this log, and reading")
-    lines.append(f"          stops at sequence {report.end_sequence:,}. Nothing was changed here.")
-    console.print("\nThe log is damaged.", style="bold red")
-    for line in lines:
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        yield f"          sequence {damage.sequence:,}"
+    yield f"before    {report.end_sequence - report.first_sequence:,} frames are whole"
+    yield f"after     {report.readable_after:,} frames are whole"
+    yield f"reading   from the start stops with an error at sequence {report.end_sequence:,}"
+    if found.extent.reason:
+        yield "recovery  is refused: it needs what is damaged"
+    else:
+        yield f"recovery  works: the last {found.extent.frames:,} frames, all it needs, are whole"
+    lost = place.name if place else "what is missing"
+    yield f"what now  restore {lost} from a copy, then inspect again; nothing was changed"
 
 
 _Column = tuple[str, Callable[[FrameFacts], str]]
@@ -170,7 +179,9 @@ def _print_frames(console: Console, found: LogInspection) -> None:
     console.print(table)
     shown, total = len(found.frames), found.report.frames
     if shown < total:
-        console.print(f"{shown} of {total:,} frames; --last N and --from SEQ show others", style="dim")
+        console.print(
+            f"{shown} of {total:,} frames; --last N and --from SEQ show others", style="dim"
+        )
     if not roomy:
         console.print(
             "a wider terminal also shows timestamp, epoch, segment and offset", style="dim"
