@@ -15,7 +15,7 @@ from rewake.model.errors import DamagedLog, Fenced, StorageFault
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 SOURCES = Path(__file__).parents[2] / "src"
-KILLS = max(1, int(8 * float(os.environ.get("REWAKE_CRASH_SCALE", "1"))))
+KILLS = max(4, int(8 * float(os.environ.get("REWAKE_CRASH_SCALE", "1"))))
 
 CHILD = """
 import sys
@@ -60,6 +60,7 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path, stripes, 
         child = start_child(epoch, paths)
         assert child.stdout is not None
         assert int(child.stdout.readline()) >= acknowledged
+        acknowledged = int(child.stdout.readline())
         time.sleep(0.02 + 0.037 * epoch)
         child.kill()
         lines = child.communicate()[0].split("\n")[:-1]  # the last line may be cut

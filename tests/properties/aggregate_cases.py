@@ -213,14 +213,14 @@ class Case:
         """Names of the key columns."""
         return [f"k{i}" for i in range(len(self.keys))]
 
-    @property
+    @functools.cached_property
     def schema(self) -> pa.Schema:
         """Of the input."""
         kinds = [KEYS[kind][0] for kind in self.keys]
         kinds += [pa.int64(), pa.float64(), VALUES[self.value][0], TIMES[self.time]]
         return pa.schema(list(zip(self.names, kinds, strict=True)))
 
-    @property
+    @functools.cached_property
     def batch(self) -> pa.RecordBatch:
         """The whole input."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(self.names)

@@ -12,8 +12,7 @@ closing window are merged from the oldest to the newest, so floats add up the sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -23,8 +22,7 @@ from rewake.operators.arrays import Array, Int32s, Int64s, grown
 from rewake.operators.prefetch import AHEAD, prefetch
 
 
-@dataclass(frozen=True, slots=True)
-class Closings:
+class Closings(NamedTuple):
     """The windows that close in a turn, in order.
 
     Window `c` closes before tuple `at[c]` of the stream event; it consists of
@@ -36,7 +34,7 @@ class Closings:
     parts: Int64s
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """How many windows close."""
         return int(self.at.size)
 
@@ -207,7 +205,7 @@ class SumAccumulator(_Columns):
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:
         """See `Accumulator.run`."""
         (state,) = self._state
-        out = np.empty(closings.count, state.dtype)
+        out = np.empty(closings.total, state.dtype)
         if _run_sum(slots, values, closings.at, closings.first, closings.parts, state, out):
             raise ArithmeticOverflow(
                 f"the sum of column {self._column!r} left the range of 64-bit integers in the "
@@ -231,7 +229,7 @@ class ExtremeAccumulator(_Columns):
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
         """See `Accumulator.run`."""
         (state,) = self._state
-        out = np.empty(closings.count, state.dtype)
+        out = np.empty(closings.total, state.dtype)
         at, first, parts = closings.at, closings.first, closings.parts
         identity = state.dtype.type(self._identities[0])
         _run_extreme(slots, values, at, first, parts, state, identity, self._sign, out)
@@ -248,7 +246,7 @@ class ArrivalAccumulator(_Columns):
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:
         """See `Accumulator.run`."""
         state, arrived = self._state
-        out = np.empty(closings.count, state.dtype)
+        out = np.empty(closings.total, state.dtype)
         at, first, parts = closings.at, closings.first, closings.parts
         _run_arrival(slots, values, position, at, first, parts, state, arrived, self._latest, out)
         return out
@@ -262,7 +260,7 @@ class MomentsAccumulator(_Columns):
 
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
         """See `Accumulator.run`."""
-        out = np.empty(closings.count, np.float64)
+        out = np.empty(closings.total, np.float64)
         at, first, parts = closings.at, closings.first, closings.parts
         _run_moments(slots, values, at, first, parts, *self._state, out)
         return out

@@ -187,7 +187,7 @@ class Aggregate:
         return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
 
     def _results(self, routing: Routing, columns: list[pa.Array]) -> pa.RecordBatch | None:
-        if routing.closings.count == 0:
+        if routing.closings.total == 0:
             return None
         arrays = self._keys.table.columns(routing.closing_keys)
         if isinstance(self.spec.window, TimeWindow):

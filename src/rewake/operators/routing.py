@@ -6,8 +6,7 @@ open and end, and which windows close when.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(NamedTuple):
     """A routed turn.
 
     `opened_*` are the parts that opened in the turn and are still open after it; `ended_*` those
@@ -38,8 +36,7 @@ class Routing:
 NO_CLOSINGS = Closings(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class PartRows:
+class PartRows(NamedTuple):
     """Open parts as a snapshot gives them: identity, key, and the router's own columns."""
 
     ids: Int64s

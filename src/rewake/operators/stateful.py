@@ -7,8 +7,7 @@ and an id (the position of the tuple that opened it, unique for ever).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -16,8 +15,7 @@ from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a turn did: emitted tuples, and the parts it opened and ended.
 
     Parts that opened and ended within the turn are in neither list.
@@ -30,8 +28,7 @@ class Outcome:
     ended_ids: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class StoredParts:
+class StoredParts(NamedTuple):
     """Parts found in a log: chosen rows of stored columns, and what is known of each.
 
     `ids` and `applied` (the last input position a part's stored state has seen) are in the order of

@@ -37,7 +37,7 @@ class UserAccumulator:
 
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
         """See `Accumulator.run`."""
-        out = np.empty(closings.count, np.float64)
+        out = np.empty(closings.total, np.float64)
         at, first, parts = closings.at, closings.first, closings.parts
         self._kernel(slots, values.astype(np.float64), at, first, parts, self._state, out)
         return out

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,7 @@ from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What a turn yields: the record to append (None: nothing to persist), and what to forward."""
 
     record: TurnRecord | None
@@ -227,7 +226,7 @@ def result_batch(
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
         raise DamagedFrame(
             f"the results of frame {frame.sequence} are not a batch of the log's schema: {error}"
         ) from error

@@ -145,17 +145,22 @@ class _Construction:
         self.frame_backs: list[int] = []
         self.openings = _Found()
         self.snapshots = _Found()
+        # No frame that is older than those read may end later than this.
+        self._latest = _LAST_POSITION
         # Windows already decided: found, or known to have ended.
         self._decided = IntegerTable()
 
     def read(self, frame: Frame) -> None:
         """Take over the footprints of windows that are still undecided."""
-        if not -1 <= frame.t_end < _LAST_POSITION:
+        if not -1 <= frame.t_end <= self._latest:
             raise DamagedFrame(f"frame {frame.sequence} ends at the impossible time {frame.t_end}")
         ended, _ = unpack_parts(frame.section(SectionKind.CLOSED), frame.t_end)
         self._decided.intern(ended)
         opened, opening_columns = unpack_parts(frame.section(SectionKind.OPENS), frame.t_end)
         checked, check_columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end)
+        if np.any(opened[1:] <= opened[:-1]):
+            raise DamagedFrame(f"the windows of frame {frame.sequence} do not open one by one")
+        self._latest = int(opened[0]) - 1 if opened.size else frame.t_end
         if opened.size + checked.size > frame.records:
             raise DamagedFrame(
                 f"frame {frame.sequence} states {frame.records} records but holds "

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ _PIECE = 1024
 _SPARE = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Footprints:
+class Footprints(NamedTuple):
     """Footprints of parts, oldest first: slots, ids, record numbers, input times."""
 
     slots: Array
@@ -42,8 +41,7 @@ class Footprints:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     """The footprints of one turn: consecutive records; OPENs, or CHECKs taken at `time`."""
 
     slots: Array
@@ -59,8 +57,7 @@ class _Block:
         return Footprints(self.slots[start:stop], ids, records, times)
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
+class _Merged(NamedTuple):
     """Live footprints of many turns, put together when too many dead ones had gathered."""
 
     all: Footprints
@@ -125,7 +122,7 @@ class FootprintOrder:
             merged = Footprints(
                 *(
                     np.concatenate([getattr(each, name) for each in live])
-                    for name in Footprints.__slots__
+                    for name in Footprints._fields
                 )
             )
             self._blocks = deque([_Merged(merged)])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from rewake.operators.stateful import StatefulOperator
 from rewake.recovery.footprint_order import FootprintOrder
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """The eventual checkpoint as it stands after a turn.
 
     `now_ms` is the host's time, `clock` the stream's; `position` is the last input position.
