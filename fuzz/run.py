@@ -104,9 +104,9 @@ class Fuzzing:
         """A child that found something may die of it; one that did nothing at all is broken."""
         saved = self._saved()
         self.outcome.findings = sorted(path for path in saved if saved[path] != self._before[path])
-        if self._child_code() != 0 and self.outcome.executions == base:
-            if not self.outcome.findings:
-                raise ChildFailed(self._story.read_text()[-2000:])
+        idle = self.outcome.executions == base and not self.outcome.findings
+        if idle and self._child_code() != 0:
+            raise ChildFailed(self._story.read_text()[-2000:])
 
     def _lines(self, seeds: Path, seconds: int, done: int) -> Iterator[str]:
         corpus = HERE / "corpus" / self.outcome.target

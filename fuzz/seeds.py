@@ -16,7 +16,7 @@ from fuzz.inputs import (
 from fuzz.logs import LOGS, honest
 from rewake.log.frame import Frame, SectionKind, TurnRecord, encode_frame
 
-__all__ = ["seeds", "seeds_for"]
+__all__ = ["histories", "seeds", "seeds_for"]
 
 MAX_SEED_BYTES = 4096
 
@@ -43,7 +43,7 @@ def seeds_for(target: str) -> list[bytes]:
     return seeds()[target]
 
 
-def _histories() -> Iterator[tuple[int, tuple[Frame, ...]]]:
+def histories() -> Iterator[tuple[int, tuple[Frame, ...]]]:
     """The operators, each with histories of several lengths, batchings and policies."""
     from fuzz.operators import SPECS, frames
 
@@ -65,13 +65,13 @@ def _encoded(frame: Frame) -> bytes:
 
 
 def _frames() -> Iterator[bytes]:
-    for _, history in _histories():
+    for _, history in histories():
         for frame in history[-2:]:
             yield _encoded(frame)
 
 
 def _columns() -> Iterator[bytes]:
-    for _, history in _histories():
+    for _, history in histories():
         for section in history[-1].sections:
             if section.kind is not SectionKind.RESULTS:
                 yield bytes(section.payload)
@@ -102,7 +102,7 @@ def _edits() -> Iterator[bytes]:
 
 
 def _footprints() -> Iterator[bytes]:
-    for case, history in _histories():
+    for case, history in histories():
         for length in (1, 4, 12):
             seed = pack_frames(case, [stored(frame) for frame in reversed(history[-length:])])
             if len(seed) <= 2 * MAX_SEED_BYTES:
@@ -110,7 +110,7 @@ def _footprints() -> Iterator[bytes]:
 
 
 def _results() -> Iterator[bytes]:
-    for case, history in _histories():
+    for case, history in histories():
         for frame in history:
             for section in frame.sections:
                 if section.kind is SectionKind.RESULTS and section.output == 0:

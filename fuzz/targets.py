@@ -141,7 +141,9 @@ def descriptor(data: bytes) -> None:
     body = b"RWKL" + (1).to_bytes(4, "little") + bytes(8) + data
     for content in (data, repaired("LOG", data, log_id=1), repaired("LOG", body, log_id=1)):
         with _refusing():
-            read_descriptor([MemoryStore.holding({"LOG": content})])
+            found = read_descriptor([MemoryStore.holding({"LOG": content})])
+            numbers = (type(found.log_id), type(found.stripes))
+            assert numbers == (int, int), f"numbers of types {numbers}"
 
 
 def index(data: bytes) -> None:

@@ -18,8 +18,10 @@ def pytest_runtest_call(item):
     try:
         return (yield)
     finally:
+        # A state machine's test is named for its class.
+        name = item.parent.name if item.name == "runTest" else item.name
         if tried := TRIED.total():
-            item.user_properties.append(("cases", f"{tried:>7,} cases: {item.name}"))
+            item.user_properties.append(("cases", f"{tried:>7,} cases: {name}"))
 
 
 def pytest_terminal_summary(terminalreporter):

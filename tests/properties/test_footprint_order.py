@@ -1,5 +1,7 @@
 """The queue of footprints against a plain list that forgets nothing."""
 
+from unittest import mock
+
 import numpy as np
 from aggregate_cases import examples
 from aggregate_runs import TRIED
@@ -7,41 +9,59 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rewake.recovery.footprint_order import FootprintOrder
+from rewake.recovery import footprint_order
+from rewake.recovery.footprint_order import FootprintOrder, Footprints
 
 
 class FootprintOrderAgainstList(RuleBasedStateMachine):
-    """A model: for each open slot the record number and time of its last footprint."""
+    """A model: for each open slot the part in it, and the number and time of its last footprint."""
 
     @initialize()
     def start(self) -> None:
         """Nothing is open, nothing was written."""
         TRIED["cases"] += 1
-        self.order = FootprintOrder()
+        self.opened_at = np.full(64, -1, np.int64)
+        self.order = FootprintOrder(self._ids_of)
         self.last: dict[int, tuple[int, int]] = {}
         self.records = 0
         self.now = 0
 
+    def _ids_of(self, slots: np.ndarray) -> np.ndarray:
+        return self.opened_at[slots]
+
     def _oldest_first(self) -> list[int]:
         return sorted(self.last, key=lambda slot: self.last[slot])
 
-    def _leave(self, slots: list[int]) -> None:
-        self.order.leave(np.array(slots, np.int32), np.full(len(slots), self.now, np.int64))
-        for slot in slots:
+    @rule(slots=st.lists(st.integers(0, 40), unique=True, max_size=8))
+    def windows_open(self, slots: list[int]) -> None:
+        """Windows open in slots that are free, each by a tuple of its own."""
+        free = [slot for slot in slots if slot not in self.last]
+        ids = np.arange(self.now + 1, self.now + 1 + len(free))
+        self.opened_at[free] = ids
+        self.order.opened(np.array(free, np.int32), ids)
+        for slot in free:
             self.last[slot] = (self.records, self.now)
             self.records += 1
+            self.now += 1
 
-    @rule(slots=st.lists(st.integers(0, 40), unique=True, max_size=8), step=st.integers(0, 5))
-    def footprints(self, slots: list[int], step: int) -> None:
-        """Windows open or are checkpointed."""
+    @precondition(lambda self: self.last)
+    @rule(data=st.data(), step=st.integers(0, 5), times=st.sampled_from([1, 1, 30]))
+    def windows_are_checkpointed(self, data: st.DataObject, step: int, times: int) -> None:
+        """Some open windows leave a CHECK, perhaps over and over."""
         self.now += step
-        self._leave(slots)
-
-    @rule(times=st.integers(1, 400))
-    def many_footprints(self, times: int) -> None:
-        """One window over and over: dead entries pile up and are dropped."""
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.last)), unique=True, min_size=1))
+        slots = np.array(chosen, np.int32)
         for _ in range(times):
-            self._leave([3])
+            self.order.checked(slots, self._ids_of(slots), self.now)
+            for slot in chosen:
+                self.last[slot] = (self.records, self.now)
+                self.records += 1
+
+    @rule()
+    def dead_footprints_are_dropped(self) -> None:
+        """Dropping what no window needs changes nothing that can be seen."""
+        with mock.patch.object(footprint_order, "_SPARE", 4):
+            self.order.forget_dead(len(self.last))
 
     @rule(count=st.integers(0, 5))
     def results(self, count: int) -> None:
@@ -50,13 +70,16 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
         self.records += count
 
     @precondition(lambda self: self.last)
-    @rule(data=st.data())
-    def windows_end(self, data: st.DataObject) -> None:
-        """Some open windows are not open any more."""
-        chosen = data.draw(st.lists(st.sampled_from(sorted(self.last)), unique=True, min_size=1))
-        self.order.ended(np.array(chosen, np.int32))
+    @rule(data=st.data(), everything=st.booleans())
+    def windows_end(self, data: st.DataObject, everything: bool) -> None:
+        """Some or all open windows are not open any more, and dead footprints may be dropped."""
+        some = st.lists(st.sampled_from(sorted(self.last)), unique=True, min_size=1)
+        chosen = list(self.last) if everything else data.draw(some)
+        self.opened_at[chosen] = -1
         for slot in chosen:
             del self.last[slot]
+        # At once: looking at the head would drop them in another way.
+        self.dead_footprints_are_dropped()
 
     @rule()
     def recover(self) -> None:
@@ -66,8 +89,9 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
         self.records -= first
         slots = np.array(sorted(self.last), np.int32)
         pairs = np.array([self.last[slot] for slot in slots.tolist()], np.int64).reshape(-1, 2)
-        self.order = FootprintOrder()
-        self.order.restore(slots, pairs[:, 0], pairs[:, 1], self.records)
+        self.order = FootprintOrder(self._ids_of)
+        footprints = Footprints(slots, self._ids_of(slots), pairs[:, 0], pairs[:, 1])
+        self.order.restore(footprints, self.records)
 
     @rule(q=st.integers(0, 60), back=st.integers(0, 20), limit=st.integers(0, 10))
     def overdue(self, q: int, back: int, limit: int) -> None:
@@ -106,7 +130,7 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
 
     @invariant()
     def q_and_u_are_those_of_the_oldest(self) -> None:
-        """q counts records from the oldest footprint on; T is its time."""
+        """The extent counts records from the oldest footprint on; T is its time."""
         if not hasattr(self, "last"):
             return
         oldest = self._oldest_first()
@@ -114,9 +138,7 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
         assert self.order.records == self.records
         assert self.order.extent_records() == self.records - record
         assert self.order.oldest_time(self.now) == time
-        opened_at = np.full(64, -1, np.int64)
-        opened_at[list(self.last)] = 1
-        self.order.check_invariants(opened_at)
+        self.order.check_invariants(self.opened_at)
 
 
 TestFootprintOrderAgainstList = FootprintOrderAgainstList.TestCase

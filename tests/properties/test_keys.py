@@ -1,5 +1,6 @@
 """Key tables behave as dictionaries do, through growth, eviction and the reuse of ids."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class GroupByAgainstDict(RuleBasedStateMachine):
         ids = np.array(list(self.known.values()), np.int32)
         other = GroupBy(self.schema, list(self.schema.names), refuse_nulls=False)
         rows = np.arange(ids.size)[::2]
-        unpacked = other.table.unpack(self.keys.table.pack(ids), rows)
+        unpacked = other.table.unpack(self.keys.table.pack(ids), rows, ids.size)
         columns = [column.to_pylist() for column in other.table.columns(unpacked)]
         assert list(zip(*columns, strict=True)) == list(self.known)[::2]
 
@@ -147,4 +148,4 @@ def test_bytes_tables_tell_prefixes_and_zeros_apart(rows: list[bytes], dropped: 
     assert np.array_equal(found[dropped:], ids[dropped:])
     again = table.intern(offsets, data)
     ends, stored = table.rows(again)
-    assert [bytes(stored[a:b]) for a, b in zip(ends, ends[1:], strict=False)] == rows
+    assert [bytes(stored[a:b]) for a, b in pairwise(ends)] == rows

@@ -118,13 +118,9 @@ class FootprintOrder:
     def forget_dead(self, open_parts: int) -> None:
         """Drop dead footprints when they are most of the queue; O(1) per footprint."""
         if self._waiting > 4 * open_parts + _SPARE:
-            live = list(self._live())
-            merged = Footprints(
-                *(
-                    np.concatenate([getattr(each, name) for each in live])
-                    for name in Footprints._fields
-                )
-            )
+            nothing = np.zeros(0, np.int64)
+            live = [Footprints(nothing, nothing, nothing, nothing), *self._live()]
+            merged = Footprints(*(np.concatenate(column) for column in zip(*live, strict=True)))
             self._blocks = deque([_Merged(merged)])
             self._passed, self._waiting = 0, merged.slots.size
 
