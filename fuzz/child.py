@@ -1,6 +1,8 @@
 """One target under atheris, until libFuzzer ends the process.  Started by `run.py`.
 
-    python fuzz/child.py TARGET FINDINGS LIBFUZZER-ARGUMENT...
+    python fuzz/child.py TARGET FINDINGS UNTIL LIBFUZZER-ARGUMENT...
+
+UNTIL is when to end, by the monotonic clock; `inf` leaves it to the other arguments.
 
 What a target does wrong is saved, and fuzzing goes on; only a crash of the process ends it early.
 """
@@ -8,6 +10,7 @@ What a target does wrong is saved, and fuzzing goes on; only a crash of the proc
 import inspect
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -19,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 MEMORY_BYTES = 4 << 30
 
 
-def main(target: str, folder: Path, arguments: list[str]) -> None:
+def main(target: str, folder: Path, until: float, arguments: list[str]) -> None:
     """Fuzz; never returns."""
     import atheris  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
@@ -52,6 +55,8 @@ def main(target: str, folder: Path, arguments: list[str]) -> None:
             data = mutated(target, data, random)
         return data[:max_size]
 
+    if until < float("inf"):
+        arguments.append(f"-max_total_time={max(1, round(until - time.monotonic()))}")
     atheris.Setup([sys.argv[0], *arguments], run, custom_mutator=mutate)
     atheris.Fuzz()
 
@@ -80,4 +85,4 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])

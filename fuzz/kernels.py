@@ -6,6 +6,7 @@ interrupted.  Set NUMBA_DISABLE_JIT=0 to fuzz the compiled kernels instead.
 """
 
 import os
+import warnings
 from typing import Any
 
 __all__ = ["use_python_kernels"]
@@ -17,6 +18,8 @@ def use_python_kernels() -> None:
         import rewake.operators.prefetch as module
 
         module.prefetch = _no_hint  # an instruction of the processor: Python has none
+        # Hashes are meant to wrap around; numpy warns of it where compiled code does not.
+        warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
 
 
 def _no_hint(_array: Any, _index: Any) -> None:

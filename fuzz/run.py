@@ -81,9 +81,10 @@ class Fuzzing:
     def run(self, seeds: Path) -> Iterator[Outcome]:
         """Yield what is known so far, again and again; a child that dies is replaced."""
         started = time.monotonic()
-        while (left := self._seconds - (time.monotonic() - started)) > 0:
+        until = started + self._seconds
+        while time.monotonic() < until:
             base = self.outcome.executions
-            for line in self._lines(seeds, max(1, round(left)), base):
+            for line in self._lines(seeds, until, base):
                 match = STATUS.search(line)
                 if match is not None:
                     self._note({name: int(text) for name, text in match.groupdict().items()}, base)
@@ -102,20 +103,24 @@ class Fuzzing:
 
     def _conclude(self, base: int) -> None:
         """A child that found something may die of it; one that did nothing at all is broken."""
-        saved = self._saved()
-        self.outcome.findings = sorted(path for path in saved if saved[path] != self._before[path])
+        self.take_stock()
         idle = self.outcome.executions == base and not self.outcome.findings
         if idle and self._child_code() != 0:
             raise ChildFailed(self._story.read_text()[-2000:])
 
-    def _lines(self, seeds: Path, seconds: int, done: int) -> Iterator[str]:
+    def take_stock(self) -> None:
+        """Note what has been found so far, also when interrupted."""
+        saved = self._saved()
+        self.outcome.findings = sorted(path for path in saved if saved[path] != self._before[path])
+
+    def _lines(self, seeds: Path, until: float, done: int) -> Iterator[str]:
         corpus = HERE / "corpus" / self.outcome.target
         for folder in (corpus, self._folder):
             folder.mkdir(parents=True, exist_ok=True)
         prefix = f"-artifact_prefix={self._folder}/{self.outcome.target}-"
-        limit = f"-runs={self._runs - done}" if self._runs else f"-max_total_time={seconds}"
+        limits = [*LIMITS, f"-runs={self._runs - done}"] if self._runs else [*LIMITS]
         command = [sys.executable, str(HERE / "child.py"), self.outcome.target, str(self._folder)]
-        command += [str(corpus), str(seeds), prefix, limit, *LIMITS]
+        command += [str(until), str(corpus), str(seeds), prefix, *limits]
         # A session of its own, so that Ctrl-C reaches this process alone.
         self._child = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
@@ -176,7 +181,7 @@ def _fuzz_all(
         }
         for name in chosen:
             share = unit * weights[name] if runs is None else float("inf")
-            fuzzing = Fuzzing(name, min(share, 1e9), runs, folder)
+            fuzzing = Fuzzing(name, share, runs, folder)
             progress.update(tasks[name], total=runs or share)
             progress.start_task(tasks[name])
             try:
@@ -184,6 +189,7 @@ def _fuzz_all(
                     for outcome in fuzzing.run(seeds):
                         _show(progress, tasks[name], outcome, runs)
             finally:
+                fuzzing.take_stock()
                 outcomes.append(fuzzing.outcome)
             progress.update(tasks[name], completed=runs or share)
 

@@ -113,12 +113,13 @@ def columns(data: bytes) -> None:
 
 def segment(data: bytes) -> None:
     """A segment's header, under the name that it claims."""
+    (header_stripe,) = unpack_from("<H", data.ljust(32, b"\0"), 6)
     log_id, epoch, first_sequence = unpack_from("<QQQ", data.ljust(32, b"\0"), 8)
     name = SegmentId(first_sequence, epoch)
     for content in (data, repaired(name.name, data, log_id=log_id)):
         with _refusing():
             store = MemoryStore.holding({name.name: content})
-            header = read_segment_header(store, name, log_id=log_id)
+            header = read_segment_header(store, name, stripe=header_stripe, log_id=log_id)
             same = header.encode() == content[:88] or header.previous is None
             assert same, "a header does not survive being written again"
 

@@ -52,7 +52,7 @@ def demo(
         if as_json:
             typer.echo(json.dumps(_as_object(report, kept=not clean), indent=2))
         else:
-            _print_report(report, kept=not clean)
+            _print_report(report, kept=not clean, litter=place if folder is None else place / "log")
     raise typer.Exit(ExitCode.OK if report.right else ExitCode.INVARIANT_VIOLATED)
 
 
@@ -75,14 +75,19 @@ def _place(folder: Path | None, clean: bool) -> Iterator[Path]:
 def _observer(settings: "DemoSettings", *, quiet: bool) -> Iterator["Observer"]:
     """Tell the story on stdout as it happens, with a bar on stderr when that is a terminal."""
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+    )
 
     from rewake.cli.demo_story import Story  # noqa: PLC0415
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TaskProgressColumn(),
         console=Console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
@@ -121,7 +126,8 @@ def _rounded(recovery: "Recovery") -> dict[str, Any]:
     return {name: round(fact, 3) if name.endswith("_ms") else fact for name, fact in facts.items()}
 
 
-def _print_report(report: "DemoReport", *, kept: bool) -> None:
+def _print_report(report: "DemoReport", *, kept: bool, litter: Path) -> None:
+    """What it came to; `litter` is what the demo made and leaves."""
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
     from rich.text import Text  # noqa: PLC0415
 
@@ -138,7 +144,7 @@ def _print_report(report: "DemoReport", *, kept: bool) -> None:
         console.print("\nLook further:")
         for command in (f"log {log}", f"checkpoint {log}"):
             console.print(Text(f"  rewake inspect {command}"), soft_wrap=True)
-        console.print(Text(f"  rm -r {report.settings.folder}"), soft_wrap=True, style="dim")
+        console.print(Text(f"  rm -r {litter}"), soft_wrap=True, style="dim")
 
 
 def _print_recoveries(console: "Console", recoveries: list["Recovery"]) -> None:

@@ -82,5 +82,12 @@ class Story(Observer):
         self._say_plainly(Text.assemble("  ", (f"{what:<8}", style), text))
 
     def _say_plainly(self, text: str | Text) -> None:
-        if self._console is not None:
+        if self._console is None:
+            return
+        # The bar is on stderr and the story on stdout; on a terminal they share lines.
+        if self._bar.live.is_started:
+            self._bar.stop()
+            self._console.print(text)
+            self._bar.start()
+        else:
             self._console.print(text)

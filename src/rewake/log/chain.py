@@ -56,7 +56,7 @@ class Seals:
 class _Found:
     """The segment files of one stripe, sorted by whether their headers can be read."""
 
-    def __init__(self, store: Store, log_id: int) -> None:
+    def __init__(self, store: Store, stripe: int, log_id: int) -> None:
         self.headers: dict[SegmentId, SegmentHeader] = {}
         self.damaged: dict[SegmentId, DamagedLog] = {}
         for name in store.names():
@@ -64,7 +64,9 @@ class _Found:
             if segment is None:
                 continue
             try:
-                self.headers[segment] = read_segment_header(store, segment, log_id=log_id)
+                self.headers[segment] = read_segment_header(
+                    store, segment, stripe=stripe, log_id=log_id
+                )
             except DamagedLog as error:
                 self.damaged[segment] = error
 
@@ -73,7 +75,7 @@ def load_chains(
     stores: Sequence[Store], *, log_id: int, floor: int
 ) -> tuple[tuple[Chain, ...], Seals]:
     """The chain of every stripe, oldest segment first, and the seals; DamagedLog for a gap."""
-    found = [_Found(store, log_id) for store in stores]
+    found = [_Found(store, stripe, log_id) for stripe, store in enumerate(stores)]
     headers = [header for stripe in found for header in stripe.headers.values()]
     _refuse_unreadable_epochs(found, headers)
     seals = Seals(headers)
@@ -121,6 +123,14 @@ def _goes_on(header: SegmentHeader, found: _Found, floor: int) -> bool:
 def _predecessor(store: Store, found: _Found, header: SegmentHeader) -> LiveSegment:
     previous, end = header.previous, header.previous_end
     assert previous is not None
+    if (previous.epoch, previous.first_sequence) >= (header.id.epoch, header.id.first_sequence):
+        raise DamagedLog(
+            f"segment {header.id.name} says that it follows {previous.name}, which is not older; "
+            "restore it from a copy, or see what can be saved with `rewake inspect log PATH`",
+            segment=header.id.name,
+            offset=0,
+            sequence=header.id.first_sequence,
+        )
     if previous in found.damaged:
         raise found.damaged[previous]
     if previous not in found.headers:

@@ -10,9 +10,9 @@ them.  If its claim is still there, the successor has not begun to read the log,
 bytes.  If it is gone, nothing is acknowledged.
 """
 
-from rewake.log.layout import claim_epoch, claim_name
+from rewake.log.layout import MAX_COUNT, claim_epoch, claim_name
 from rewake.log.store import Store
-from rewake.model.errors import Fenced, LogInUse
+from rewake.model.errors import Fenced, LogInUse, UsageError
 
 __all__ = ["claim", "current_claim", "owns"]
 
@@ -55,6 +55,8 @@ def claim(store: Store, *, epoch: int | None, above: int, holder: str) -> int:
             f"it over with an explicit epoch of {above + 1} or higher"
         )
     chosen = above + 1 if epoch is None else epoch
+    if not 0 <= chosen <= MAX_COUNT:
+        raise UsageError(f"epoch {chosen} is out of range; epochs are 0 to {MAX_COUNT}")
     if chosen <= above:
         raise Fenced(f"epoch {chosen} is not new: {_seen(above, current, current_holder)}")
     try:

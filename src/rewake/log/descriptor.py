@@ -78,6 +78,8 @@ def read_descriptor(stores: Sequence[Store]) -> Descriptor:
     body = _read(stores[0], DESCRIPTOR, _LOG_MAGIC)
     try:
         metadata = {str(key): _from_json(value) for key, value in body["metadata"].items()}
+        if type(body["log_id"]) is not int or type(body["stripes"]) is not int:
+            raise TypeError("log_id and stripes must be whole numbers")
         descriptor = Descriptor(body["log_id"], body["name"], body["stripes"], metadata)
     except (KeyError, TypeError, AttributeError, ValueError, UsageError) as error:
         raise _damaged(DESCRIPTOR, f"its fields are impossible ({error})") from error
@@ -127,7 +129,7 @@ def _read(store: Store, name: str, magic: bytes) -> dict[str, Any]:
         raise _damaged(name, "it fails its checksum")
     try:
         parsed = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(name, f"its body cannot be read ({error})") from error
     if not isinstance(parsed, dict):
         raise _damaged(name, "its body is no object")

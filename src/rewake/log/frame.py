@@ -40,6 +40,7 @@ from typing import Final, NamedTuple, TypeAlias
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
+from rewake.log.layout import MAX_COUNT
 from rewake.model.errors import DamagedFrame, UsageError
 
 __all__ = [
@@ -201,30 +202,33 @@ def encode_frame(
 def decode_header(buffer: bytes, offset: int = 0) -> FrameHeader:
     """The header at `offset`, verified: its `length` and `section_count` are within the caps."""
     if offset < 0 or len(buffer) - offset < HEADER_SIZE:
-        raise DamagedFrame(f"no room for a frame header at byte {offset} of {len(buffer)}")
+        raise DamagedFrame("there is no room for a frame header")
     magic, version, flags, section_count, *fields, length, header_crc = _HEADER.unpack_from(
         buffer, offset
     )
     if magic != MAGIC:
-        raise DamagedFrame(f"no frame begins at byte {offset}")
+        raise DamagedFrame("no frame begins there")
     if crc32c(buffer[offset : offset + HEADER_SIZE - 4]) != header_crc:
-        raise DamagedFrame(f"the header of the frame at byte {offset} fails its checksum")
+        raise DamagedFrame("the header of a frame fails its checksum")
     if version != VERSION or flags != 0:
-        raise DamagedFrame(f"the frame at byte {offset} has unknown version {version}.{flags}")
+        raise DamagedFrame(f"a frame has unknown version {version}.{flags}")
     least = MIN_FRAME_BYTES + section_count * _ENTRY.size
     if section_count > MAX_SECTIONS or not least <= length <= MAX_FRAME_BYTES or length & 7:
-        raise DamagedFrame(f"the frame at byte {offset} states an impossible length {length}")
-    return FrameHeader._make((section_count, *fields, length))
+        raise DamagedFrame(f"a frame states an impossible length of {length}")
+    header = FrameHeader._make((section_count, *fields, length))
+    if max(header.epoch, header.sequence, header.position, header.durable) > MAX_COUNT:
+        raise DamagedFrame("a frame states impossible numbers")
+    return header
 
 
 def check_body(buffer: bytes, offset: int, header: FrameHeader) -> None:
     """Verify everything behind a header that `decode_header` has found at `offset`."""
     end = offset + header.length
     if end > len(buffer):
-        raise DamagedFrame(f"the frame at byte {offset} ends beyond byte {len(buffer)}")
+        raise DamagedFrame("a frame is cut off before its end")
     crc, length = _TRAILER.unpack_from(buffer, end - TRAILER_SIZE)
     if length != header.length or crc32c(buffer[offset : end - TRAILER_SIZE]) != crc:
-        raise DamagedFrame(f"the frame at byte {offset} fails its checksum")
+        raise DamagedFrame("a frame fails its checksum")
 
 
 def decode_frame(
@@ -245,10 +249,10 @@ def decode_frame(
 def frame_length_before(buffer: bytes, end: int) -> int:
     """The length that the trailer ending at `end` states: a claim, to be checked by decoding."""
     if end < TRAILER_SIZE or end > len(buffer):
-        raise DamagedFrame(f"no room for a frame trailer before byte {end}")
+        raise DamagedFrame("there is no room for a frame trailer")
     length: int = _U32.unpack_from(buffer, end - 4)[0]
     if not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES or length & 7:
-        raise DamagedFrame(f"the trailer before byte {end} states an impossible length {length}")
+        raise DamagedFrame(f"the trailer of a frame states an impossible length of {length}")
     return length
 
 
@@ -261,11 +265,11 @@ def _decode_sections(buffer: bytes, offset: int, header: FrameHeader) -> tuple[S
     for kind, output, reserved, size in _ENTRY.iter_unpack(view[entry:start]):
         stop = start + size
         if kind not in _KINDS or reserved or stop > end:
-            raise DamagedFrame(f"the frame at byte {offset} has an impossible section ({kind})")
+            raise DamagedFrame(f"a frame has an impossible section ({kind})")
         sections.append(Section(_KINDS[kind], view[start:stop], output))
         start = stop + (-size & 7)
     if start != end:
-        raise DamagedFrame(f"the sections of the frame at byte {offset} do not fill it")
+        raise DamagedFrame("the sections of a frame do not fill it")
     return tuple(sections)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "DRAFT_SUFFIX",
     "FLOOR",
     "MARK",
+    "MAX_COUNT",
     "STRIPE",
     "SegmentId",
     "claim_epoch",
@@ -32,6 +33,9 @@ STRIPE: Final = "STRIPE"
 MARK: Final = "mark"
 FLOOR: Final = "floor"
 DRAFT_SUFFIX: Final = ".tmp"
+
+# Epochs, sequences and positions stay below this, so that sums of them fit 64 bits.
+MAX_COUNT: Final = (1 << 62) - 1
 
 _SEGMENT: Final = re.compile(r"segment-([0-9]{20})-([0-9]{20})\.log\Z")
 _CLAIM: Final = re.compile(r"epoch-([0-9]{20})\Z")
@@ -60,7 +64,9 @@ class SegmentId(NamedTuple):
 def segment_id(name: str) -> SegmentId | None:
     """The segment that a file name stands for, or None when it is not a segment's."""
     match = _SEGMENT.match(name)
-    return SegmentId(int(match[1]), int(match[2])) if match else None
+    if match is None or max(int(match[1]), int(match[2])) > MAX_COUNT:
+        return None
+    return SegmentId(int(match[1]), int(match[2]))
 
 
 def claim_name(epoch: int) -> str:
@@ -71,4 +77,4 @@ def claim_name(epoch: int) -> str:
 def claim_epoch(name: str) -> int | None:
     """The epoch that a file name claims, or None when it is not a claim."""
     match = _CLAIM.match(name)
-    return int(match[1]) if match else None
+    return int(match[1]) if match and int(match[1]) <= MAX_COUNT else None

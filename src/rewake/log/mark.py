@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from rewake.log.layout import MARK, SegmentId
+from rewake.log.layout import MARK, MAX_COUNT, SegmentId
 from rewake.log.store import Store
 from rewake.model.errors import DamagedLog
 
@@ -137,6 +137,8 @@ def _decode(slot: bytes, log_id: int, stripes: int) -> Mark | None:
         return None
     _, version, found_stripes, found_id, epoch, generation, anchors, *rest = body.unpack_from(slot)
     if version != _VERSION or found_stripes != stripes or found_id != log_id:
+        return None
+    if max(epoch, generation, anchors, *rest) > MAX_COUNT:
         return None
     half = len(rest) // 2
     durable, completed = _frontier(rest[:half]), _frontier(rest[half:])

@@ -126,7 +126,7 @@ def recover(
         segments = _from_mark(chain, end, start)
         for segment in segments if settle else ():
             store.settle(segment.id.name)
-        _check_end(store, end, start, log_id)
+        _check_end(store, end, start, log_id, alone=len(stores) == 1)
         scan = _StripeScan(store, log_id=log_id, seals=seals)
         scan.walk(segments, end)
         scans.append(scan)
@@ -169,12 +169,15 @@ def _from_mark(chain: Chain, end: StripeEnd, start: Frontier) -> Chain:
     )
 
 
-def _check_end(store: Store, end: StripeEnd, start: Frontier, log_id: int) -> None:
+def _check_end(store: Store, end: StripeEnd, start: Frontier, log_id: int, *, alone: bool) -> None:
     """The last frame below the mark must be there: a file system may have lost the file's end."""
     name = end.segment.name
     if store.size(name) < end.offset:
         raise _lost(name, store.size(name), start.sequence, "the file ends before the mark")
     if end.offset == SEGMENT_HEADER_SIZE:
+        # No frame of this segment is below the mark, so the mark cannot be beyond its start.
+        if alone and start.sequence != end.segment.first_sequence:
+            raise _lost(name, end.offset, start.sequence, "the mark does not fit the segment")
         return
     window = Window(store, end.segment, log_id=log_id, stop=end.offset, chunk_bytes=4096)
     try:

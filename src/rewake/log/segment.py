@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from rewake.log.layout import SegmentId
+from rewake.log.layout import MAX_COUNT, SegmentId
 from rewake.log.store import Store
 from rewake.model.errors import DamagedLog
 
@@ -65,15 +65,17 @@ class SegmentHeader(NamedTuple):
         return head + _CRC.pack(crc32c(head))
 
 
-def read_segment_header(store: Store, segment: SegmentId, *, log_id: int) -> SegmentHeader:
-    """The header of `segment`, checked against its name and its log; DamagedLog otherwise."""
+def read_segment_header(
+    store: Store, segment: SegmentId, *, stripe: int, log_id: int
+) -> SegmentHeader:
+    """The header of `segment`, checked against its name, stripe and log; DamagedLog otherwise."""
     data = store.read(segment.name, 0, SEGMENT_HEADER_SIZE)
     if len(data) < SEGMENT_HEADER_SIZE:
         raise _damaged(segment, f"its header is cut off at byte {len(data)}")
     if crc32c(data[: _FIELDS.size]) != int.from_bytes(data[_FIELDS.size :], "little"):
         raise _damaged(segment, "its header fails its checksum")
     (
-        magic, version, stripe, found_id, epoch, first_sequence, position,
+        magic, version, found_stripe, found_id, epoch, first_sequence, position,
         timestamp, seal, previous_first, previous_epoch, previous_end, zero, _,
     ) = _HEADER.unpack(data)  # fmt: skip
     if magic != _MAGIC or version != _VERSION or zero:
@@ -81,6 +83,10 @@ def read_segment_header(store: Store, segment: SegmentId, *, log_id: int) -> Seg
     named = (first_sequence, epoch) == (segment.first_sequence, segment.epoch)
     if found_id != log_id or not named:
         raise _damaged(segment, f"it is segment {first_sequence} of epoch {epoch} of another log")
+    if found_stripe != stripe:
+        raise _damaged(segment, f"it belongs to stripe {found_stripe}, not to stripe {stripe}")
+    if max(position, seal, previous_first, previous_epoch, previous_end) > MAX_COUNT:
+        raise _damaged(segment, "its header states impossible numbers")
     previous = SegmentId(previous_first, previous_epoch) if previous_end else None
     return SegmentHeader(log_id, stripe, segment, position, timestamp, seal, previous, previous_end)
 

@@ -193,7 +193,7 @@ def _read_headers(
             if segment is None:
                 continue
             try:
-                header = read_segment_header(store, segment, log_id=log_id)
+                header = read_segment_header(store, segment, stripe=stripe, log_id=log_id)
                 headers[stripe, segment] = (store, header)
             except DamagedLog as error:
                 report.damage = report.damage or _damage(error)

@@ -21,6 +21,8 @@ from rewake.model.errors import ArithmeticOverflow
 from rewake.operators.arrays import Array, Int32s, Int64s, grown
 from rewake.operators.prefetch import AHEAD, prefetch
 
+_LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
+
 
 class Closings(NamedTuple):
     """The windows that close in a turn, in order.
@@ -39,8 +41,15 @@ class Closings(NamedTuple):
         return int(self.at.size)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _overflows(total, value):  # type: ignore[no-untyped-def]
+    """Whether adding 64-bit integers leaves their range; asked before, for after it is too late."""
+    return (value > 0 and total > _LARGEST - value) or (value < 0 and total < _SMALLEST - value)
+
+
 @njit(cache=True, nogil=True)
-def _run_sum(slots, values, at, first, parts, state, out):  # type: ignore[no-untyped-def]
+def _run_sum(slots, values, at, first, parts, state, checked, out):  # type: ignore[no-untyped-def]
+    """Sums; says whether one has left the range of integers, if `checked`."""
     done = 0
     overflowed = False
     for c in range(at.size + 1):
@@ -50,21 +59,18 @@ def _run_sum(slots, values, at, first, parts, state, out):  # type: ignore[no-un
                 prefetch(state, slots[i + AHEAD])
             slot = slots[i]
             if slot >= 0:
-                before = state[slot]
-                state[slot] = before + values[i]
-                # Only integers wrap around; a float comparison here is never true.
-                overflowed |= (values[i] > 0) and (state[slot] < before)
-                overflowed |= (values[i] < 0) and (state[slot] > before)
+                if checked:
+                    overflowed |= _overflows(np.int64(state[slot]), np.int64(values[i]))
+                state[slot] += values[i]
         done = stop
         if c < at.size:
             total = state[parts[first[c]] >> 1]
             for p in range(first[c], first[c + 1]):
                 slot = parts[p] >> 1
                 if p > first[c]:
-                    before = total
+                    if checked:
+                        overflowed |= _overflows(np.int64(total), np.int64(state[slot]))
                     total += state[slot]
-                    overflowed |= (state[slot] > 0) and (total < before)
-                    overflowed |= (state[slot] < 0) and (total > before)
                 if parts[p] & 1:
                     state[slot] = 0
             out[c] = total
@@ -206,7 +212,9 @@ class SumAccumulator(_Columns):
         """See `Accumulator.run`."""
         (state,) = self._state
         out = np.empty(closings.total, state.dtype)
-        if _run_sum(slots, values, closings.at, closings.first, closings.parts, state, out):
+        at, first, parts = closings.at, closings.first, closings.parts
+        checked = state.dtype.kind == "i"
+        if _run_sum(slots, values, at, first, parts, state, checked, out):
             raise ArithmeticOverflow(
                 f"the sum of column {self._column!r} left the range of 64-bit integers in the "
                 f"stream event at position {position}; cast the column to a float upstream. "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.core.errors import NumbaError
+from numba.core.errors import NumbaError, NumbaWarning
 from numba.cpython.unsafe.tuple import tuple_setitem
 
 from rewake.model.errors import UsageError
@@ -63,15 +64,18 @@ def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[...
     kernel = _kernel(initial, *[njit(part, error_model="numpy") for part in parts])
     nothing = np.zeros(0, np.int64)
     try:
-        kernel(
-            np.zeros(0, np.int32),
-            np.zeros(0),
-            nothing,
-            np.zeros(1, np.int64),
-            nothing,
-            np.zeros((0, len(initial))),
-            np.zeros(0),
-        )
+        # What does not compile is an error below; numba's warnings on the way to it say less.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaWarning)
+            kernel(
+                np.zeros(0, np.int32),
+                np.zeros(0),
+                nothing,
+                np.zeros(1, np.int64),
+                nothing,
+                np.zeros((0, len(initial))),
+                np.zeros(0),
+            )
     except NumbaError as error:
         first_line = str(error).strip().splitlines()[0]
         raise UsageError(

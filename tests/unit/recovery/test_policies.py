@@ -1,0 +1,118 @@
+"""Checkpoint policies: what they refuse, and the bounds of a budget."""
+
+import numpy as np
+import pytest
+
+from rewake.model.errors import UsageError
+from rewake.model.stream_event import NO_TIME
+from rewake.recovery.footprint_order import FootprintOrder
+from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
+from rewake.recovery.policies.policy import Budget, Extent, OpenOnly
+from rewake.recovery.policies.shots import Shots
+from rewake.recovery.policies.targets import Targets
+
+
+class Windows:
+    """Stands for an operator with these windows open, in slots 0, 1, ..."""
+
+    def __init__(self, opened_at):
+        self.opened_at = np.array(opened_at, np.int64)
+        self.open_parts = self.opened_at.size
+
+    def ids_of(self, slots):
+        return self.opened_at[slots]
+
+
+def extent(opened_at, position, now_ms=0.0, clock=NO_TIME):
+    """An extent in which each window has left its OPEN only."""
+    windows = Windows(opened_at)
+    order = FootprintOrder(windows.ids_of)
+    order.opened(np.arange(windows.open_parts, dtype=np.int32), windows.opened_at)
+    return Extent(order=order, operator=windows, position=position, clock=clock, now_ms=now_ms)
+
+
+@pytest.mark.parametrize(
+    ("interval", "period", "cost"), [(0, 1, 1), (2, 1, 1), (1, 1, 0), (-1, 1, 1), (1, 1, -1)]
+)
+def test_a_budget_that_cannot_be_kept_is_refused(interval, period, cost):
+    """The interval lies within the period, and a CHECK costs something."""
+    with pytest.raises(UsageError, match="cannot be kept"):
+        Targets(records=1, tuples=1, interval_ms=interval, period_ms=period, check_cost_us=cost)
+
+
+@pytest.mark.parametrize(("records", "tuples"), [(-1, 0), (0, -1)])
+def test_negative_targets_are_refused(records, tuples):
+    """By name and value."""
+    with pytest.raises(UsageError, match=f"Q = {records}, U = {tuples}"):
+        Targets(records=records, tuples=tuples)
+
+
+@pytest.mark.parametrize(("every", "slow", "at_once"), [(0, 0, 1), (1, -1, 1), (1, 0, 0)])
+def test_shots_that_cannot_be_are_refused(every, slow, at_once):
+    """Period and number are positive, the threshold is not negative."""
+    with pytest.raises(UsageError, match="must be positive"):
+        Shots(every=every, slow_after=slow, at_once=at_once)
+
+
+@pytest.mark.parametrize("costs", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_costs_are_positive(costs):
+    """What costs nothing would be done for ever."""
+    with pytest.raises(UsageError, match="costs and patience must be positive"):
+        CostBenefit(MeasuredCosts(*costs), patience=1)
+    with pytest.raises(UsageError, match="costs and patience must be positive"):
+        CostBenefit(MeasuredCosts(1, 1, 1), patience=0)
+
+
+def test_a_budget_is_full_again_in_each_period():
+    """What is left of a period is not carried over."""
+    budget = Budget(interval_ms=2, period_ms=10, check_cost_us=500)
+    assert budget.left(0) == 4
+    budget.spend(3)
+    assert budget.left(9.9) == 1
+    assert budget.left(10) == 4
+
+
+def test_a_budget_allows_at_least_one_check():
+    """Or a costly CHECK would never be taken."""
+    assert Budget(interval_ms=1, period_ms=10, check_cost_us=10**9).left(0) == 1
+
+
+def test_open_only_never_checks():
+    """However long the extent."""
+    assert OpenOnly().checks(extent([0, 1, 2], position=10**6)).size == 0
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Targets(records=0, tuples=0),
+        Shots(every=1, slow_after=0, at_once=3),
+        CostBenefit(MeasuredCosts(1, 1, 1), patience=9),
+    ],
+)
+def test_without_open_windows_nothing_is_checked(policy):
+    """Nothing is left to checkpoint."""
+    assert policy.checks(extent([], position=100)).size == 0
+
+
+def test_targets_take_the_oldest_windows_first():
+    """As many as it takes, within the budget."""
+    policy = Targets(records=10, tuples=4, interval_ms=1, period_ms=1, check_cost_us=1)
+    # T = -1, 2, 7: at position 9 with U = 4, those before 5 are overdue.
+    assert policy.checks(extent([0, 3, 8], position=9)).tolist() == [0, 1]
+
+
+def test_shots_go_by_the_stream_s_clock_when_there_is_one():
+    """Thesis 4.2: "in virtual -tuple timestamp- time"."""
+    policy = Shots(every=10, slow_after=5, at_once=1)
+    assert policy.checks(extent([0], position=0, clock=100, now_ms=0)).size == 0
+    assert policy.checks(extent([0], position=1, clock=104, now_ms=10**6)).size == 0
+    assert policy.checks(extent([0], position=2, clock=110, now_ms=0)).tolist() == [0]
+
+
+def test_cost_benefit_waits_for_its_period():
+    """The search itself costs something."""
+    policy = CostBenefit(MeasuredCosts(1, 1, 1), patience=9, period_ms=10)
+    assert policy.checks(extent([0], position=50, now_ms=0)).tolist() == [0]
+    assert policy.checks(extent([0], position=50, now_ms=9)).size == 0
+    assert policy.checks(extent([0], position=50, now_ms=10)).tolist() == [0]
