@@ -89,7 +89,8 @@ class Log:
         owned = claim(stores[0], epoch=epoch, above=_highest_epoch(stores), holder=holder)
         _delete_drafts(stores)
         # A predecessor may have died before it synced its last anchor: of two, one must be safe.
-        stores[0].settle(MARK)
+        with suppress(FileNotFoundError):  # refused below, by name
+            stores[0].settle(MARK)
         end, mark = _recovered_end(stores, descriptor)
         point = _begin_segments(stores, descriptor, owned, end, mark)
         _write_anchor(stores[0], point)
