@@ -13,7 +13,7 @@ from rewake.log.pipeline import Limits, Mode
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import sample_turn
 
-__all__ = ["LOGS", "LOG_ID", "Files", "damaged", "honest", "stores_of"]
+__all__ = ["CLOSED_OR_KILLED", "LOGS", "LOG_ID", "Files", "damaged", "honest", "stores_of"]
 
 LOG_ID: Final = 0x5EED
 MAX_FILE_BYTES: Final = 1 << 16
@@ -81,6 +81,9 @@ LOGS: Final[tuple[Callable[[], Files], ...]] = (
     _after_power_loss,
     lambda: _files(_new(1)),
 )
+
+# The logs whose last writer closed or was killed: nothing that was complete may be missing.
+CLOSED_OR_KILLED: Final = (0, 1, 2)
 
 
 @cache

@@ -148,7 +148,7 @@ def _changed_field(frame: StoredFrame, random: Random) -> StoredFrame:
             return frame._replace(timestamp=_number(random))
         case 2:
             near = frame.open_windows + random.choice((-1, 1))
-            return frame._replace(open_windows=max(0, near))
+            return frame._replace(open_windows=near % (1 << 32))
         case _:
             return frame._replace(records=_number(random, 32, signed=False))
 

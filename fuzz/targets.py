@@ -19,12 +19,13 @@ from fuzz.checksums import repaired, sealed_frame
 from fuzz.inputs import (
     DELETE,
     OVERWRITE,
+    Edit,
     StoredFrame,
     frames_of,
     unpack_edits,
     unpack_frames,
 )  # fmt: skip
-from fuzz.logs import LOG_ID, Files, damaged, honest, stores_of
+from fuzz.logs import CLOSED_OR_KILLED, LOG_ID, LOGS, Files, damaged, honest, stores_of
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.descriptor import read_descriptor
 from rewake.log.floor import read_floor
@@ -175,10 +176,27 @@ def log(data: bytes) -> None:
     forged = any(edit.action not in (OVERWRITE, DELETE) for edit in edits)
     known = None if forged else _known_frames(case)
     with _refusing():
-        _read(Log.open_reader(stores_of(files)), known)
+        reader = Log.open_reader(stores_of(files))
+        whole = not forged and _only_frames_are_hit(case, edits)
+        assert not whole or reader.end_sequence == _end_of(case), "frames are gone without a word"
+        _read(reader, known)
     _verify(files)
     with _refusing():
         _append(files, known)
+
+
+@cache
+def _end_of(case: int) -> int:
+    """The end of an honest log."""
+    return Log.open_reader(stores_of(honest(case))).end_sequence
+
+
+def _only_frames_are_hit(case: int, edits: list[Edit]) -> bool:
+    """Whether all damage is to segments and indexes of a log whose mark is exact."""
+    names = [name for stripe in honest(case) for name in sorted(stripe)]
+    hit = [names[edit.file % len(names)] for edit in edits[:1]]
+    exact = case % len(LOGS) in CLOSED_OR_KILLED
+    return exact and len(edits) <= 1 and all(name.endswith((".log", ".idx")) for name in hit)
 
 
 class _Content(NamedTuple):

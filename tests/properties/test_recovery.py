@@ -47,7 +47,7 @@ def test_output_after_any_crash_schedule_equals_failure_free_output(
         crashing(case, crashes, last).check_same(expected)
 
 
-@examples(300)
+@examples(200)
 @given(cases(), st.lists(POLICIES, min_size=1, max_size=3))
 def test_a_policy_never_changes_the_output(case: Case, policies: list[PolicyOf]) -> None:
     """Policies choose CHECKs, which are seen by recovery alone."""

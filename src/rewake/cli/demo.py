@@ -35,11 +35,12 @@ def demo(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
-    """Kill a process while data flows, let it recover, and compare every result with an oracle.
+    """Kill a process while data flows, recover, check every result.
 
     A worker process averages prices per item over count windows and writes its results and
     footprints to a log.  It is killed with SIGKILL.  A second one recovers from the log and goes
-    on.  The kill's place in the stream comes from the seed, its exact moment from the machine.
+    on.  Then every result is compared with an oracle.  The seed says about where in the stream the
+    kill comes; its exact moment is up to the machine.
 
     Exits with 4 when a result is lost, duplicated, reordered or wrong.
     """

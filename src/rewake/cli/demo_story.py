@@ -21,7 +21,7 @@ class Story(Observer):
         self._say_plainly(
             f"The stream: {settings.tuples:,} purchases of {settings.items:,} items.\n"
             f"The query: the average price of every {settings.window} purchases of an item.\n"
-            f"The process that computes it is killed {times} while data flows.\n"
+            f"The process that computes it is killed {times}.\n"
         )
 
     def stage(self, text: str, total: int) -> None:
@@ -41,7 +41,8 @@ class Story(Observer):
 
     def killed(self, kill: Kill) -> None:
         """Say what the kill met and left."""
-        self._say("kill -9", f"process {kill.pid} after {kill.position:,} tuples", "red")
+        late = ", while it waited for input" if kill.waiting else ""
+        self._say("kill -9", f"process {kill.pid} after {kill.position:,} tuples{late}", "red")
         torn = f", {kill.torn_bytes:,} bytes are torn" if kill.torn_bytes else ""
         self._say(
             "", f"{kill.frames_durable} frames were durable, {kill.frames_found} are there{torn}"

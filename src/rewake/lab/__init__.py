@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Workloads, the oracle, demonstrations and benchmarks: what drives Rewake and judges it."""

@@ -84,13 +84,17 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A SIGKILL and what it left: frames the worker had called durable, and frames in the log."""
+    """A SIGKILL and what it left: frames the worker had called durable, and frames in the log.
+
+    `waiting` tells that the kill came late: all the input there was had been processed.
+    """
 
     pid: int
     position: int
     frames_durable: int
     frames_found: int
     torn_bytes: int
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +225,7 @@ class _Demo:
         """One worker's life, ended once input up to `position` is durable, and a moment later."""
         share = self._settings.tuples // (self._settings.kills + 1)
         available = position + min(share // 2, 40 * EVENT_TUPLES)
+        available -= available % EVENT_TUPLES
         with WorkerProcess(self._settings.worker(available)) as worker:
             messages = self._listen(worker)
             for _ in messages:
@@ -233,7 +238,7 @@ class _Demo:
             worker.kill()
             for _ in messages:  # what it had said before it died
                 pass
-        self._look_at_the_log(worker.pid)
+        self._look_at_the_log(worker.pid, waiting=self._position >= available)
 
     def run_to_the_end(self) -> None:
         """The last worker's life."""
@@ -266,13 +271,15 @@ class _Demo:
                 start_ms = (time.perf_counter() - worker.started) * 1000
                 self._observer.started(worker.pid, start_ms)
             elif event == "recovered":
-                base = max(base, message["from_position"] + message["tuples_replayed"])
+                base = message["from_position"] + message["tuples_replayed"]
                 self._note_recovery(Recovery(pid=worker.pid, start_ms=start_ms, **message))
                 self._observer.stage("streaming", self._settings.tuples)
             elif event == "durable":
                 self._durable, self._position = message["frames"], message["position"]
                 last = message["seconds"]
                 self._observer.progress(self._position)
+            elif event == "waiting":
+                self._position = message["position"]
             elif event == "done":
                 last = message["seconds"]
                 self._position = self._settings.tuples
@@ -285,11 +292,13 @@ class _Demo:
             self.report.recoveries.append(recovery)
             self._observer.recovered(recovery)
 
-    def _look_at_the_log(self, pid: int) -> None:
+    def _look_at_the_log(self, pid: int, *, waiting: bool) -> None:
         """What the kill left; everything that was called durable is read and noted."""
         with ExitStack() as stack:
             found = verify(local_stores(self._settings.log, stack=stack))
-        kill = Kill(pid, self._position, self._durable, found.end_sequence, found.torn_bytes)
+        kill = Kill(
+            pid, self._position, self._durable, found.end_sequence, found.torn_bytes, waiting
+        )
         self.report.kills.append(kill)
         self.report.broken_promises += max(0, self._durable - found.end_sequence)
         with open_log_reader(self._settings.log) as reader:

@@ -1,9 +1,9 @@
 """The process that the demo kills: one aggregate under CEC, from the item stream into a log.
 
 Run as `python -m rewake.lab.demo_worker SETTINGS`, with `WorkerSettings` as JSON.  On stdout it
-says how far it is, one JSON object per line, each with an `event`: ready, recovered, durable, done.
-A `durable` line is the demo's forwarding: it is written only after the frames it speaks of are on
-disk (persist before forward).
+says how far it is, one JSON object per line, each with an `event`: ready, recovered, durable,
+waiting (for input), done.  A `durable` line is the demo's forwarding: it is written only after the
+frames it speaks of are on disk (persist before forward).
 
 What always holds: it recovers whatever log it finds before it takes new input, so the first start
 and every later one are the same code.  It ends when its stdin does: no parent, no worker.
@@ -132,7 +132,9 @@ class Worker:
                 self._turn()
             self._writer.flush()
             if self._settings.available < self._settings.tuples:
-                threading.Event().wait()  # for input that will not come: the demo kills first
+                # Also for a parent that waits for a frame where no turn had anything to record.
+                say("waiting", position=self._approach.position)
+                threading.Event().wait()
         say("done", seconds=time.perf_counter() - self._live_since, checks=self._checks)
 
     def _recover(self, opened: float, frames: Newest) -> None:

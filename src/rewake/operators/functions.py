@@ -78,7 +78,8 @@ class UserDefined(AggregateFunction):
     `update(state, value)` and `merge(older, newer)` return the next state, `result(state)` a
     float.  They are compiled (numba nopython mode), so plain arithmetic on their arguments only;
     the same `update` calls are made after a recovery, so they must be functions of their
-    arguments alone.
+    arguments alone.  Values come in order of arrival within a pane; panes are merged in the order
+    of the windows' time or count, so over overlapping time windows order should not matter.
     """
 
     initial: FloatState = ()

@@ -94,6 +94,15 @@ def test_several_kills_and_no_log_left_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_a_stream_that_leaves_next_to_nothing_in_the_log_is_no_trap(tmp_path: Path) -> None:
+    """Turns that only update open windows write no frame; the kill comes all the same."""
+    options = ["--tuples", "200000", "--keys", "2", "--window", "150000"]
+    result = rewake("demo", *options, "--folder", tmp_path, "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["ok"], report["results"], len(report["kills"])) == (True, 0, 1)
+
+
 def test_ctrl_c_ends_the_worker_and_removes_the_log(tmp_path: Path) -> None:
     """No orphan, no litter, exit code 130."""
     words = command("demo", "--tuples", 10**9)  # more than it could finish before the signal
@@ -140,7 +149,7 @@ def test_a_worker_that_dies_by_itself_is_reported_with_what_it_said(tmp_path: Pa
     """Its stderr is the only witness."""
     with WorkerProcess(settings(tmp_path / "nowhere").worker(available=0)) as worker:
         assert [message["event"] for message in worker.messages()] == ["ready"]
-        with pytest.raises(WorkerDied, match="with exit code 1.*\n(.*\n)*.*is not a directory"):
+        with pytest.raises(WorkerDied, match=r"with exit code 1.*\n(.*\n)*.*is not a directory"):
             worker.check_ended_well()
 
 

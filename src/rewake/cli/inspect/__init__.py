@@ -11,7 +11,7 @@ from rewake.model.errors import UsageError
 __all__ = ["inspect"]
 
 inspect = typer.Typer(
-    help="Look into a log: its frames, its checksums, the checkpoint it holds. Changes nothing.",
+    help="Look into a log and its checkpoint; nothing is changed.",
     no_args_is_help=True,
 )
 
@@ -66,7 +66,7 @@ def checkpoint(
     windows: Annotated[int, typer.Option(min=0, help="Show so many of the oldest windows.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show the eventual checkpoint: what a recovery would load, and what it would replay."""
+    """Show what a recovery would load and replay."""
     from rewake.cli.inspect.checkpoint import (  # noqa: PLC0415 (keeps --help fast)
         checkpoint_object,
         print_checkpoint,
