@@ -16,6 +16,8 @@ from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.prefetch import AHEAD, prefetch
 from rewake.operators.routing import NO_CLOSINGS, PartRows, Routing
 
+_NOTHING = np.zeros(0, np.int64)
+
 
 @njit(cache=True, nogil=True)
 def _route(keys, position, size, count, opened_at, at, parts, opened, ended):  # type: ignore[no-untyped-def]
@@ -68,6 +70,8 @@ class TumblingCountRouter:
         self.clock = NO_TIME
         self._opened_at = np.zeros(0, np.int64)
         self._count = np.zeros(0, np.int32)
+        # Used in every turn, so that it stays in the cache; what a turn yields is copied out of it.
+        self._scratch = np.zeros((4, 0), np.int64)
 
     @property
     def opened_at(self) -> Int64s:
@@ -108,7 +112,9 @@ class TumblingCountRouter:
         if times.size:
             self.clock = max(self.clock, int(times.max()))
         self.clock = max(self.clock, watermark)
-        at, parts, opened, ended = np.empty((4, keys.size), np.int64)
+        if keys.size > self._scratch.shape[1]:
+            self._scratch = np.empty((4, keys.size), np.int64)
+        at, parts, opened, ended = self._scratch
         closings, kept, ends = _route(
             keys,
             position,
@@ -121,17 +127,19 @@ class TumblingCountRouter:
             ended,
         )
         self._open += kept - ends
-        opened_rows = opened[:kept]
+        opened_rows = opened[:kept].copy()
         return Routing(
             slots=keys,
-            closings=Closings(at[:closings], np.arange(closings + 1), parts[:closings]),
+            closings=Closings(
+                at[:closings].copy(), np.arange(closings + 1), parts[:closings].copy()
+            ),
             closing_keys=(parts[:closings] >> 1).astype(np.int32),
             closing_counts=np.full(closings, self._size, np.int64),
-            closing_ends=parts[:0],
+            closing_ends=_NOTHING,
             opened_slots=keys[opened_rows],
             opened_rows=opened_rows,
-            ended_ids=ended[:ends],
-            late_rows=parts[:0],
+            ended_ids=ended[:ends].copy(),
+            late_rows=_NOTHING,
         )
 
     def replay(
