@@ -109,7 +109,7 @@ DECAY = UserDefined(
 
 def oracle_decay(values: list[Any]) -> float:
     """What `DECAY` yields, from the list of values."""
-    return sum(value * 0.5 ** (len(values) - 1 - i) for i, value in enumerate(values))
+    return float(sum(value * 0.5 ** (len(values) - 1 - i) for i, value in enumerate(values)))
 
 
 _NUMBERS = ("count", "sum", "avg", "min", "max", "first", "last", "stddev")
@@ -302,7 +302,7 @@ def instant_of(time: Any) -> int:
     """An event time as a number."""
     if isinstance(time, int):
         return time
-    return round((time - _EPOCH) / dt.timedelta(milliseconds=1))
+    return int((time - _EPOCH) / dt.timedelta(milliseconds=1))
 
 
 @st.composite

@@ -164,7 +164,8 @@ def output_of(case: Case, frames: list[Frame], late_tuples: int) -> Output:
     for output, schema in schemas.items():
         batches = [result_batch(frame, schema, output) for frame in frames]
         tables.append(pa.Table.from_batches([each for each in batches if each], schema))
-    return Output(*tables, late_tuples)
+    results, late = tables
+    return Output(results, late, late_tuples)
 
 
 # --- runs ------------------------------------------------------------------------------------
