@@ -5,7 +5,17 @@ from typing import NamedTuple, TypeAlias
 
 from rewake.log.frame import Buffer
 
-__all__ = ["Command", "Complete", "Confirm", "Rotate", "Sync", "Write", "WriteIndex", "WriteMark"]
+__all__ = [
+    "Command",
+    "Complete",
+    "Confirm",
+    "Gather",
+    "Rotate",
+    "Sync",
+    "Write",
+    "WriteIndex",
+    "WriteMark",
+]
 
 
 class Write(NamedTuple):
@@ -64,10 +74,17 @@ class WriteMark(NamedTuple):
     order: int = 0
 
 
+class Gather(NamedTuple):
+    """Wait so long, or until the pipeline has `gathered` enough, before the stripe's next batch."""
+
+    stripe: int
+    seconds: float
+
+
 class Complete(NamedTuple):
     """Tell the world: every frame with a sequence below `through` is complete."""
 
     through: int
 
 
-Command: TypeAlias = Write | WriteIndex | Sync | Rotate | Confirm | WriteMark | Complete
+Command: TypeAlias = Write | WriteIndex | Sync | Rotate | Confirm | WriteMark | Gather | Complete

@@ -52,6 +52,9 @@ class Limits:
     segment_bytes: int = 64 << 20
     sync_bytes: int = 16 << 20
     index_interval: int = INDEX_INTERVAL
+    # After a sync a stripe rests until so much has gathered, or so long; 0: it does not rest.
+    gather_bytes: int = 1 << 20
+    gather_ms: float = 0.0
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from rewake.log.commands import (
     Command,
     Complete,
     Confirm,
+    Gather,
     Rotate,
     Sync,
     Write,
@@ -49,7 +50,7 @@ def carry_out(command: Command, stores: Sequence[Store], epoch: int) -> None:
             publish(stores[stripe], segment, header)
             with suppress(FileExistsError):
                 stores[stripe].create(index_name, b"")
-        case Complete():
+        case Gather() | Complete():
             pass
 
 

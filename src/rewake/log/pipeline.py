@@ -26,6 +26,7 @@ from rewake.log.commands import (
     Command,
     Complete,
     Confirm,
+    Gather,
     Rotate,
     Sync,
     Write,
@@ -68,6 +69,8 @@ class WritePipeline:
         self._anchors = point.anchors
         self._anchored = point.frontier.ends
         self._pending: deque[tuple[bytes, int, int]] = deque()
+        self._pending_bytes = 0
+        self._hurried = False
         self._formed = point.frontier  # behind the last batch formed
         self._order: deque[Batch] = deque()  # formed, not yet confirmed
         self._undurable: deque[Batch] = deque()  # confirmed, not yet known to be durable
@@ -84,6 +87,17 @@ class WritePipeline:
         return outstanding == 0 or (
             self._outstanding_bytes < self.limits.window_bytes
             and outstanding < self.limits.window_frames
+        )
+
+    @property
+    def gathered(self) -> bool:
+        """Whether a resting stripe should start its next batch now."""
+        return (
+            self._pending_bytes >= self.limits.gather_bytes
+            or self._flushing
+            or self._hurried
+            or self.state is not State.RUNNING
+            or not self.has_room()
         )
 
     def encode(self, turn: TurnRecord) -> bytes:
@@ -108,6 +122,7 @@ class WritePipeline:
         """What must hold between any two calls."""
         assert self.durable.sequence <= self.completed.sequence <= self._formed.sequence
         assert self._formed.sequence + len(self._pending) == self.next_sequence
+        assert self._pending_bytes == sum(len(frame) for frame, _, _ in self._pending)
         sequences = [batch.first_sequence for batch in (*self._undurable, *self._order)]
         assert sequences == sorted(set(sequences))
         assert (
@@ -127,6 +142,7 @@ class WritePipeline:
         self._timestamp = max(self._timestamp, turn.timestamp)
         self._outstanding_bytes += len(frame)
         self._pending.append((frame, self.next_position, self._timestamp))
+        self._pending_bytes += len(frame)
         for lane in self._lanes:
             if lane.command is None:
                 return self._start()
@@ -143,6 +159,9 @@ class WritePipeline:
                 return self._synced(self._lanes[command.stripe])
             case Rotate():
                 return self._rotated(self._lanes[command.stripe])
+            case Gather():
+                self._landed(self._lanes[command.stripe])
+                return self._start()
             case Confirm():
                 return self._confirmed(command.through)
             case WriteMark(sync=True) if self._all_durable():
@@ -188,6 +207,10 @@ class WritePipeline:
             f"{self.completed.sequence} on were not completed: append them through the new owner"
         )
         self._become(State.FENCED)
+
+    def hurry(self) -> None:
+        """Somebody waits for what is pending: the next batch is not to gather."""
+        self._hurried = bool(self._pending)
 
     def flush(self) -> list[Command]:
         """Make everything appended so far durable, whatever the mode."""
@@ -236,6 +259,7 @@ class WritePipeline:
 
     def _form_batch(self, lane: Lane) -> None:
         entry = IndexEntry(*self._formed[:3], 0)
+        self._hurried = False
         buffers: list[bytes] = []
         size = 0
         position, timestamp = 0, 0
@@ -245,6 +269,7 @@ class WritePipeline:
             frame, position, timestamp = self._pending.popleft()
             buffers.append(frame)
             size += len(frame)
+            self._pending_bytes -= len(frame)
         sequence = self._formed.sequence + len(buffers)
         self._formed = Frontier(sequence, position, timestamp, ())
         batch = Batch(lane.number, entry.sequence, self._formed, len(buffers), size, entry)
@@ -307,7 +332,7 @@ class WritePipeline:
         if self.mode is Mode.STABLE or lane.dirty_bytes >= self.limits.sync_bytes:
             commands.append(self._in_air(lane, Sync(lane.number, lane.segment.name)))
         if self.mode is Mode.DELAYED:
-            commands = self._confirmations() + commands + self._start()
+            commands = self._confirmations() + commands + (self._rest(lane) or self._start())
         return commands
 
     def _index(self, lane: Lane, batch: Batch) -> list[Command]:
@@ -329,7 +354,13 @@ class WritePipeline:
         lane.dirty_bytes = 0
         # A batch that was waiting for this sync to rotate goes first.
         waiting = self._launch(lane) if lane.batch is not None else []
-        return self._confirmations() + waiting + self._start()
+        return self._confirmations() + waiting + (self._rest(lane) or self._start())
+
+    def _rest(self, lane: Lane) -> list[Command]:
+        """Let a batch gather: many small ones cost the processor more than they gain in time."""
+        if lane.command is not None or self.limits.gather_ms <= 0 or self.gathered:
+            return []
+        return [self._in_air(lane, Gather(lane.number, self.limits.gather_ms / 1000))]
 
     # --- completion ------------------------------------------------------------------------
 

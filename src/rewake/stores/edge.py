@@ -16,6 +16,9 @@ from rewake.stores.writer import LogWriter
 
 __all__ = ["create_log", "local_stores", "open_log_reader", "open_log_writer"]
 
+# Two milliseconds are little beside a sync, and make batches that are worth one.
+_DEFAULTS = Limits(gather_ms=2.0)
+
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Sequence[PathLike]
 
@@ -41,7 +44,9 @@ def open_log_writer(
     with ExitStack() as stack:
         stores = local_stores(paths, stack=stack)
         point = Log.open_for_append(stores, epoch=epoch, holder=holder or _process_name())
-        writer = LogWriter(stores, point, mode=mode, limits=limits, on_durable=on_durable)
+        writer = LogWriter(
+            stores, point, mode=mode, limits=limits or _DEFAULTS, on_durable=on_durable
+        )
         stack.pop_all()  # the writer closes them from now on
         return writer
 

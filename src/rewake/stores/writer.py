@@ -19,6 +19,7 @@ from rewake.log.claims import current_claim
 from rewake.log.commands import (
     Command,
     Complete,
+    Gather,
     Rotate,
     Sync,
     Write,
@@ -135,11 +136,16 @@ class LogWriter:
                 commands = pipeline.append(frame, turn)
                 if commands:
                     self._route(commands)
+                elif pipeline.gathered:
+                    self._end_rest()
         return sequence
 
     def wait(self, sequence: int, timeout: float | None = None) -> bool:
         """Wait until the frame is complete; False when the time is over."""
         with self._lock:
+            if self._completed <= sequence:
+                self._pipeline.hurry()
+                self._end_rest()
             return self._await(lambda: self._completed > sequence, timeout)
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -148,6 +154,7 @@ class LogWriter:
             target = self._pipeline.next_sequence
             if self._pipeline.state in (State.RUNNING, State.STALLED):
                 self._route(self._pipeline.flush())
+                self._end_rest()
             return self._await(lambda: self._pipeline.durable.sequence >= target, timeout)
 
     def trim(self, needs: Needs, retention: Retention) -> Trimmed:
@@ -165,6 +172,7 @@ class LogWriter:
             self._closed = True
             failure = self._pipeline.failure
             self._route(self._pipeline.close())
+            self._end_rest()
             self._progress.notify_all()  # an append that waits for room must not
             ended = self._progress.wait_for(self._has_ended, timeout)
             failure = failure or self._pipeline.failure
@@ -232,6 +240,11 @@ class LogWriter:
             self._queues[stripe].append(command)
             self._work[stripe].notify()
 
+    def _end_rest(self) -> None:
+        """Wake the threads that let a batch gather.  The lock is held."""
+        for work in self._work:
+            work.notify()
+
     def _serve(self, stripe: int) -> None:
         while (command := self._next_command(stripe)) is not None:
             self._perform(command, stripe)
@@ -270,6 +283,8 @@ class LogWriter:
                 self._write_mark(command)
             elif isinstance(command, Complete):
                 self._complete(command.through)
+            elif isinstance(command, Gather):
+                self._gather(command)
             else:
                 carry_out(command, self._stores, self.epoch)
         except Exception as error:  # whatever it is, it must not die unseen in a thread
@@ -279,6 +294,12 @@ class LogWriter:
             if isinstance(command, WriteMark | Complete):
                 self._progress.notify_all()
             return answers
+
+    def _gather(self, command: Gather) -> None:
+        with self._lock:
+            self._work[command.stripe].wait_for(
+                lambda: self._pipeline.gathered or self._stopping, command.seconds
+            )
 
     def _write_mark(self, command: WriteMark) -> None:
         with self._marking:  # of two anchors, at most one may be unsynced
