@@ -25,7 +25,7 @@ from rewake.log.store import Store
 
 __all__ = ["ENTRY_SIZE", "INDEX_INTERVAL", "IndexEntry", "encode_entry", "read_index"]
 
-INDEX_INTERVAL: Final = 128 << 10
+INDEX_INTERVAL: Final = 512 << 10
 MAX_INDEX_BYTES: Final = 16 << 20
 
 _FIELDS: Final = Struct("<QQqQI")

@@ -34,11 +34,14 @@ class Footprints(NamedTuple):
     records: Array
     times: Array
 
-    def chosen(self, which: Array | slice) -> Footprints:
+    def chosen(self, which: Array) -> Footprints:
         """Some of them."""
         return Footprints(
             self.slots[which], self.ids[which], self.records[which], self.times[which]
         )
+
+
+_NONE = Footprints(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
 class _Block(NamedTuple):
@@ -49,12 +52,11 @@ class _Block(NamedTuple):
     first_record: int
     time: int | None
 
-    def footprints(self, start: int, stop: int) -> Footprints:
-        ids = self.ids[start:stop]
-        records = np.arange(self.first_record + start, self.first_record + start + ids.size)
+    def at(self, rows: Array) -> Footprints:
+        ids = self.ids[rows]
         # An opened part holds no tuple yet just before the tuple that opened it.
         times = ids - 1 if self.time is None else np.full(ids.size, self.time, np.int64)
-        return Footprints(self.slots[start:stop], ids, records, times)
+        return Footprints(self.slots[rows], ids, rows + self.first_record, times)
 
 
 class _Merged(NamedTuple):
@@ -66,8 +68,16 @@ class _Merged(NamedTuple):
     def slots(self) -> Array:
         return self.all.slots
 
-    def footprints(self, start: int, stop: int) -> Footprints:
-        return self.all.chosen(slice(start, stop))
+    @property
+    def ids(self) -> Array:
+        return self.all.ids
+
+    def at(self, rows: Array) -> Footprints:
+        return self.all.chosen(rows)
+
+
+def _piece(block: _Block | _Merged, start: int) -> Footprints:
+    return block.at(np.arange(start, min(start + _PIECE, block.slots.size)))
 
 
 class FootprintOrder:
@@ -118,11 +128,30 @@ class FootprintOrder:
     def forget_dead(self, open_parts: int) -> None:
         """Drop dead footprints when they are most of the queue; O(1) per footprint."""
         if self._waiting > 4 * open_parts + _SPARE:
-            nothing = np.zeros(0, np.int64)
-            live = [Footprints(nothing, nothing, nothing, nothing), *self._live()]
-            merged = Footprints(*(np.concatenate(column) for column in zip(*live, strict=True)))
-            self._blocks = deque([_Merged(merged)])
-            self._passed, self._waiting = 0, merged.slots.size
+            self._keep_live_only()
+
+    def _keep_live_only(self) -> None:
+        """Merge what is live into one block.
+
+        All blocks are looked at together, and only at what tells the dead from the living: one by
+        one, and in full, they would cost more than all other work on footprints.
+        """
+        sizes = [block.slots.size for block in self._blocks]
+        slots = np.concatenate([block.slots for block in self._blocks])
+        ids = np.concatenate([block.ids for block in self._blocks])
+        maybe = np.flatnonzero(self._ids_of(slots) == ids)
+        starts = np.cumsum([0, *sizes])
+        cuts = np.searchsorted(maybe, starts)
+        merged = []
+        for block, start, first, last in zip(
+            self._blocks, starts, cuts[:-1], cuts[1:], strict=False
+        ):
+            if last > first:
+                merged.append(block.at(maybe[first:last] - start))
+        live = Footprints(*(np.concatenate(column) for column in zip(_NONE, *merged, strict=True)))
+        live = live.chosen(self._is_live(live))
+        self._blocks = deque([_Merged(live)])
+        self._passed, self._waiting = 0, live.slots.size
 
     # --- looking at the head -----------------------------------------------------------------
 
@@ -139,7 +168,7 @@ class FootprintOrder:
         for number, block in enumerate(self._blocks):
             first = self._passed if number == 0 else 0
             for start in range(first, block.slots.size, _PIECE):
-                piece = block.footprints(start, start + _PIECE)
+                piece = _piece(block, start)
                 live = piece.chosen(self._is_live(piece))
                 if live.slots.size:
                     yield live
@@ -149,7 +178,7 @@ class FootprintOrder:
         while self._blocks:
             block = self._blocks[0]
             while self._passed < block.slots.size:
-                piece = block.footprints(self._passed, self._passed + _PIECE)
+                piece = _piece(block, self._passed)
                 live = np.flatnonzero(self._is_live(piece))
                 if live.size:
                     self._passed += int(live[0])

@@ -16,8 +16,8 @@ from rewake.stores.writer import LogWriter
 
 __all__ = ["create_log", "local_stores", "open_log_reader", "open_log_writer"]
 
-# Two milliseconds are little beside a sync, and make batches that are worth one.
-_DEFAULTS = Limits(gather_ms=2.0)
+# A few milliseconds make batches that are worth a sync; whoever waits ends the rest at once.
+_DEFAULTS = Limits(gather_ms=5.0)
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Sequence[PathLike]
