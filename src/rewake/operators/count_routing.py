@@ -44,26 +44,38 @@ from rewake.operators.windows import CountWindow
 SIZE, ADVANCE, PANE, RING, TIMEOUT, CLOCK, OPEN, KEYS, HEAD, TAIL = range(8, 18)
 _REGISTERS = 18
 
-# A key's row: tuples in its top pane, lowest and top pane; then ids and clocks of the ring's panes.
-COUNT, LOW, TOP, IDS = range(4)
+# A key's row: tuples in its top pane, lowest and top pane, the top pane's place in the ring (kept,
+# because a division per tuple would be felt); then ids and clocks of the ring's panes.
+COUNT, LOW, TOP, PLACE, IDS = range(5)
+
+
+@njit(cache=True, nogil=True)
+def _place(registers, table, key, pane):  # type: ignore[no-untyped-def]
+    """Where in the ring an open pane is."""
+    place = table[key, PLACE] - (table[key, TOP] - pane)
+    return place if place >= 0 else place + registers[RING]
 
 
 @njit(cache=True, nogil=True)
 def _end_pane(registers, table, ended, key, pane):  # type: ignore[no-untyped-def]
-    place = pane % registers[RING]
+    place = _place(registers, table, key, pane)
     add_ended(registers, ended, table[key, IDS + place])
     table[key, IDS + place] = -1
     registers[OPEN] -= 1
 
 
 @njit(cache=True, nogil=True)
-def _close(registers, closings, parts, key, first, last, keep_from, count, row):  # type: ignore[no-untyped-def]
+def _close(registers, table, closings, parts, key, first, last, keep_from, count, row):  # type: ignore[no-untyped-def]
     """Close the window of panes `first..last`; sums of panes below `keep_from` start over."""
     ring = registers[RING]
     write = registers[PARTS]
+    place = _place(registers, table, key, first)
     for pane in range(first, last + 1):
-        parts[write] = 2 * (key * ring + pane % ring) + (pane < keep_from)
+        parts[write] = 2 * (key * ring + place) + (pane < keep_from)
         write += 1
+        place += 1
+        if place == ring:
+            place = 0
     add_closing(registers, closings, row, key, count, 0, last - first + 1)
 
 
@@ -78,7 +90,7 @@ def _end_run(registers, table, closings, parts, ended, key, row):  # type: ignor
         first = window * advance // pane
         keep_from = top + 1 if window == last else first + advance // pane
         count = run - window * advance
-        _close(registers, closings, parts, key, first, top, keep_from, count, row)
+        _close(registers, table, closings, parts, key, first, top, keep_from, count, row)
     for ordinal in range(low, top + 1):
         _end_pane(registers, table, ended, key, ordinal)
     table[key, TOP] = -1
@@ -121,12 +133,16 @@ def _expire(registers, table, deadlines, closings, parts, ended, row):  # type: 
 def _open_pane(registers, table, deadlines, opened, key, row):  # type: ignore[no-untyped-def]
     """Open the key's next pane, or the first of a new run."""
     ring = registers[RING]
+    place = table[key, PLACE] + 1
     if table[key, TOP] < 0:
         table[key, LOW] = 0
         registers[KEYS] += 1
+        place = 0
     pane = table[key, TOP] + 1
-    place = pane % ring
+    if place == ring:
+        place = 0
     table[key, TOP] = pane
+    table[key, PLACE] = place
     table[key, COUNT] = 0
     table[key, IDS + place] = registers[POSITION] + row
     registers[OPEN] += 1
@@ -141,13 +157,13 @@ def _open_pane(registers, table, deadlines, opened, key, row):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def _after_overlapping(registers, table, closings, parts, ended, key, row):  # type: ignore[no-untyped-def]
-    """Close the window that the tuple at `row` has completed, if it has."""
+    """Close the window that the tuple at `row` has completed with its pane, if it has."""
     size, advance, pane = registers[SIZE], registers[ADVANCE], registers[PANE]
     beyond = table[key, TOP] * pane + table[key, COUNT] - size
     if beyond >= 0 and beyond % advance == 0:
         first, next_first = beyond // pane, (beyond + advance) // pane
         top = table[key, TOP]
-        _close(registers, closings, parts, key, first, top, next_first, size, row + 1)
+        _close(registers, table, closings, parts, key, first, top, next_first, size, row + 1)
         for ordinal in range(first, next_first):
             _end_pane(registers, table, ended, key, ordinal)
         table[key, LOW] = next_first
@@ -158,7 +174,7 @@ def _after_separate(registers, table, closings, parts, ended, key, row):  # type
     """The same for windows that do not overlap; a gap's part ends with the gap."""
     count = table[key, COUNT]
     if count == registers[SIZE]:
-        _close(registers, closings, parts, key, 0, 0, 1, count, row + 1)
+        _close(registers, table, closings, parts, key, 0, 0, 1, count, row + 1)
     if count == registers[ADVANCE]:
         _end_pane(registers, table, ended, key, 0)
         table[key, TOP] = -1
@@ -186,9 +202,10 @@ def _route_count(  # type: ignore[no-untyped-def]
         if table[key, TOP] < 0 or table[key, COUNT] == registers[PANE]:
             _open_pane(registers, table, deadlines, opened, key, i)
         table[key, COUNT] += 1
-        slots[i] = key * registers[RING] + table[key, TOP] % registers[RING]
+        slots[i] = key * registers[RING] + table[key, PLACE]
         if overlapping:
-            _after_overlapping(registers, table, closings, parts, ended, key, i)
+            if table[key, COUNT] == registers[PANE]:
+                _after_overlapping(registers, table, closings, parts, ended, key, i)
         else:
             if table[key, COUNT] > registers[SIZE]:
                 slots[i] = -1
@@ -220,7 +237,7 @@ def _replay_count(keys, registers, table, applied, closings, parts, slots):  # t
         if not gapped or table[key, COUNT] <= size:
             slots[i] = slot
         if gapped and table[key, COUNT] == size:
-            _close(registers, closings, parts, key, 0, 0, 1, size, i + 1)
+            _close(registers, table, closings, parts, key, 0, 0, 1, size, i + 1)
 
 
 @njit(cache=True, nogil=True)
@@ -241,6 +258,7 @@ def _restore_count(registers, table, keys, ids, panes, counts, clocks, slots):  
         table[key, LOW] = min(table[key, LOW], pane)
         if pane > table[key, TOP]:
             table[key, TOP] = pane
+            table[key, PLACE] = place
             table[key, COUNT] = counts[i]
         slots[i] = key * ring + place
     registers[OPEN] = keys.size

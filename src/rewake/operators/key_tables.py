@@ -119,64 +119,95 @@ def _same(data, start, end, arena, place, length):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def _find_bytes(offsets, data, hashes, entries, shift, starts, lengths, arena, ids):  # type: ignore[no-untyped-def]
+def _guess(hashes, entries, shift, ids):  # type: ignore[no-untyped-def]
+    """The first id whose key has the same hash, -1 if there is none."""
     last = entries.size - 1
     for i in range(hashes.size):
         if i + AHEAD < hashes.size:
             prefetch(entries, _home(hashes[i + AHEAD], shift))
         place = _home(hashes[i], shift)
-        ids[i] = -1
-        while entries[place + 1] >= 0:
-            found = entries[place + 1]
-            if entries[place] == hashes[i] and _same(
-                data, offsets[i], offsets[i + 1], arena, starts[found], lengths[found]
-            ):
-                ids[i] = found
-                break
+        while entries[place + 1] >= 0 and entries[place] != hashes[i]:
             place = (place + 2) & last
+        ids[i] = entries[place + 1]
+
+
+@njit(cache=True, nogil=True)
+def _doubtful(offsets, data, ids, starts, lengths, arena, rows):  # type: ignore[no-untyped-def]
+    """Rows whose guess is none or, two keys sharing a hash, not theirs.
+
+    A loop of its own, because its misses can be foreseen only once the guesses are made.
+    """
+    count = 0
+    for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            ahead = max(ids[i + AHEAD], 0)
+            prefetch(starts, ahead)
+            prefetch(lengths, ahead)
+        if i + AHEAD // 2 < ids.size and starts.size:
+            prefetch(arena, starts[max(ids[i + AHEAD // 2], 0)])
+        known = ids[i]
+        if known < 0 or not _same(
+            data, offsets[i], offsets[i + 1], arena, starts[known], lengths[known]
+        ):
+            rows[count] = i
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _search(  # type: ignore[no-untyped-def]
+    offsets, data, hashes, row, entries, shift, starts, lengths, arena
+):
+    """Where the key of a row is in the table, or the empty place where it would be."""
+    last = entries.size - 1
+    place = _home(hashes[row], shift)
+    while entries[place + 1] >= 0:
+        found = entries[place + 1]
+        if entries[place] == hashes[row] and _same(
+            data, offsets[row], offsets[row + 1], arena, starts[found], lengths[found]
+        ):
+            break
+        place = (place + 2) & last
+    return place
+
+
+@njit(cache=True, nogil=True)
+def _find_bytes(offsets, data, hashes, rows, entries, shift, starts, lengths, arena, ids):  # type: ignore[no-untyped-def]
+    for row in rows:
+        place = _search(offsets, data, hashes, row, entries, shift, starts, lengths, arena)
+        ids[row] = entries[place + 1]
 
 
 @njit(cache=True, nogil=True)
 def _intern_bytes(  # type: ignore[no-untyped-def]
-    offsets, data, hashes, begin, entries, shift, starts, lengths, arena, free, counts, ids
+    offsets, data, hashes, rows, begin, entries, shift, starts, lengths, arena, free, counts, ids
 ):
-    """As `_intern_integers`; stops also when the arena of key bytes is full."""
-    last = entries.size - 1
+    """As `_intern_integers`, for chosen rows; stops also when the arena of key bytes is full."""
     limit = entries.size // 2 * 7 // 10
-    for i in range(begin, hashes.size):
-        if i + AHEAD < hashes.size:
-            prefetch(entries, _home(hashes[i + AHEAD], shift))
-        start, end = offsets[i], offsets[i + 1]
-        place = _home(hashes[i], shift)
-        found = np.int64(-1)
-        while entries[place + 1] >= 0:
-            candidate = entries[place + 1]
-            if entries[place] == hashes[i] and _same(
-                data, start, end, arena, starts[candidate], lengths[candidate]
-            ):
-                found = candidate
-                break
-            place = (place + 2) & last
-        if found < 0:
+    for number in range(begin, rows.size):
+        row = rows[number]
+        place = _search(offsets, data, hashes, row, entries, shift, starts, lengths, arena)
+        if entries[place + 1] < 0:
+            start, end = offsets[row], offsets[row + 1]
             if counts[_USED] >= limit or counts[_ARENA] + end - start > arena.size:
-                return i
+                return number
             if counts[_FREE] > 0:
                 counts[_FREE] -= 1
-                found = np.int64(free[counts[_FREE]])
+                new = np.int64(free[counts[_FREE]])
             elif counts[_NEXT_ID] < starts.size:
-                found = counts[_NEXT_ID]
+                new = counts[_NEXT_ID]
                 counts[_NEXT_ID] += 1
             else:
-                return i
+                return number
             counts[_USED] += 1
-            entries[place] = hashes[i]
-            entries[place + 1] = found
-            starts[found] = counts[_ARENA]
-            lengths[found] = end - start
+            entries[place] = hashes[row]
+            entries[place + 1] = new
+            starts[new] = counts[_ARENA]
+            lengths[new] = end - start
             arena[counts[_ARENA] : counts[_ARENA] + end - start] = data[start:end]
             counts[_ARENA] += end - start
-        ids[i] = found
-    return hashes.size
+        ids[row] = entries[place + 1]
+    return rows.size
 
 
 @njit(cache=True, nogil=True)
@@ -293,14 +324,23 @@ class BytesTable(_Table):
         _hash_rows(offsets, data, hashes)
         return hashes
 
+    def _guesses(self, offsets: Int64s, data: Bytes, hashes: Int64s) -> tuple[Int32s, Int64s]:
+        """Ids by hash alone, and the rows for which those are none or not right."""
+        ids = np.empty(hashes.size, np.int32)
+        rows = np.empty(hashes.size, np.int64)
+        _guess(hashes, self._entries, self._shift, ids)
+        count = _doubtful(offsets, data, ids, self._starts, self._lengths, self._arena, rows)
+        return ids, rows[:count]
+
     def find(self, offsets: Int64s, data: Bytes) -> Int32s:
         """The ids of the rows, -1 for those that have none."""
         hashes = self._hashes(offsets, data)
-        ids = np.empty(hashes.size, np.int32)
+        ids, rows = self._guesses(offsets, data, hashes)
         _find_bytes(
             offsets,
             data,
             hashes,
+            rows,
             self._entries,
             self._shift,
             self._starts,
@@ -313,13 +353,14 @@ class BytesTable(_Table):
     def intern(self, offsets: Int64s, data: Bytes) -> Int32s:
         """The ids of the rows; those that had none get one."""
         hashes = self._hashes(offsets, data)
-        ids = np.empty(hashes.size, np.int32)
+        ids, rows = self._guesses(offsets, data, hashes)
         done = 0
         while True:
             done = _intern_bytes(
                 offsets,
                 data,
                 hashes,
+                rows,
                 done,
                 self._entries,
                 self._shift,
@@ -330,10 +371,10 @@ class BytesTable(_Table):
                 self._counts,
                 ids,
             )
-            if done == hashes.size:
+            if done == rows.size:
                 return ids
             self._grow_entries_if_full()
-            self._make_room(int(offsets[done + 1] - offsets[done]))
+            self._make_room(int(offsets[rows[done] + 1] - offsets[rows[done]]))
 
     def _make_room(self, length: int) -> None:
         if self.id_limit == self._starts.size:
