@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from rewake.log.commands import Command
 from rewake.log.index import INDEX_INTERVAL, IndexEntry
@@ -11,7 +11,7 @@ from rewake.log.layout import SegmentId
 from rewake.log.mark import Frontier, StripeEnd
 from rewake.log.segment import SEGMENT_HEADER_SIZE
 
-__all__ = ["ALIVE", "TRANSITIONS", "Batch", "Lane", "Limits", "Mode", "State"]
+__all__ = ["ALIVE", "TRANSITIONS", "Batch", "Lane", "Limits", "Mode", "Pending", "State"]
 
 
 class Mode(Enum):
@@ -46,7 +46,7 @@ class Limits:
     """Sizes that trade memory and latency for throughput."""
 
     batch_bytes: int = 4 << 20
-    batch_frames: int = 512  # a positioned vector write takes at most 1024 buffers
+    batch_frames: int = 512
     window_bytes: int = 64 << 20
     window_frames: int = 16384
     segment_bytes: int = 64 << 20
@@ -55,6 +55,15 @@ class Limits:
     # After a sync a stripe rests until so much has gathered, or so long; 0: it does not rest.
     gather_bytes: int = 1 << 20
     gather_ms: float = 0.0
+
+
+class Pending(NamedTuple):
+    """A frame that waits for its batch, in pieces, and what lies behind it."""
+
+    parts: list[bytes]
+    size: int
+    position: int
+    timestamp: int
 
 
 @dataclass(slots=True)

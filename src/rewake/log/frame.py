@@ -37,7 +37,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple, TypeAlias
 
-from google_crc32c import extend
+from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
 from rewake.log.layout import MAX_COUNT
@@ -61,6 +61,7 @@ __all__ = [
     "decode_header",
     "encode_frame",
     "frame_length_before",
+    "frame_parts",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -164,19 +165,38 @@ class Frame(NamedTuple):
 def encode_frame(
     turn: TurnRecord, *, log_id: int, epoch: int, sequence: int, position: int, durable: int
 ) -> bytes:
-    """The bytes of one frame.  Raises UsageError when the turn exceeds a cap or a field's range."""
+    """The bytes of one frame, as `frame_parts` gives them in pieces."""
+    return b"".join(
+        frame_parts(
+            turn,
+            log_id=log_id,
+            epoch=epoch,
+            sequence=sequence,
+            position=position,
+            durable=durable,
+        )
+    )
+
+
+def frame_parts(
+    turn: TurnRecord, *, log_id: int, epoch: int, sequence: int, position: int, durable: int
+) -> list[bytes]:
+    """The pieces of one frame, header first; payloads are not copied, large ones are felt.
+
+    Raises UsageError when the turn exceeds a cap or a field's range.
+    """
     t_end, timestamp, open_windows, tuples, records, sections = turn
-    parts = [b"", b""]
+    parts: list[bytes] = [b"", b""]
     directory = b""
     length = HEADER_SIZE + TRAILER_SIZE
     try:
         for kind, payload, output in sections:
-            data = payload if isinstance(payload, bytes) else bytes(payload)
-            size = len(data)
+            content = payload if type(payload) is bytes else bytes(payload)
+            size = len(content)
             directory += _ENTRY.pack(kind, output, 0, size)
             padding = -size & 7
             length += 8 + size + padding
-            parts.append(data)
+            parts.append(content)
             if padding:
                 parts.append(_PADDING[padding])
         if length > MAX_FRAME_BYTES or len(sections) > MAX_SECTIONS:
@@ -191,12 +211,11 @@ def encode_frame(
         ) from error
     parts[0] = head + _U32.pack(crc32c(head))
     parts[1] = directory
-    # The checksum is grown part by part, so that the payloads are copied once only.
     crc = 0
     for part in parts:
-        crc = extend(crc, part)
+        crc = extend_crc32c(crc, part)
     parts.append(_TRAILER.pack(crc, length))
-    return b"".join(parts)
+    return parts
 
 
 def decode_header(buffer: bytes, offset: int = 0) -> FrameHeader:

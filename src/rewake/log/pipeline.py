@@ -33,8 +33,8 @@ from rewake.log.commands import (
     WriteIndex,
     WriteMark,
 )
-from rewake.log.flight import ALIVE, TRANSITIONS, Batch, Lane, Limits, Mode, State
-from rewake.log.frame import TurnRecord, encode_frame
+from rewake.log.flight import ALIVE, TRANSITIONS, Batch, Lane, Limits, Mode, Pending, State
+from rewake.log.frame import TurnRecord, frame_parts
 from rewake.log.index import ENTRY_SIZE, IndexEntry, encode_entry
 from rewake.log.layout import SegmentId
 from rewake.log.log import AppendPoint
@@ -68,7 +68,7 @@ class WritePipeline:
         self._generation = point.generation
         self._anchors = point.anchors
         self._anchored = point.frontier.ends
-        self._pending: deque[tuple[bytes, int, int]] = deque()
+        self._pending: deque[Pending] = deque()
         self._pending_bytes = 0
         self._hurried = False
         self._formed = point.frontier  # behind the last batch formed
@@ -100,9 +100,9 @@ class WritePipeline:
             or not self.has_room()
         )
 
-    def encode(self, turn: TurnRecord) -> bytes:
-        """The frame that the next `append` takes."""
-        return encode_frame(
+    def encode(self, turn: TurnRecord) -> list[bytes]:
+        """The frame that the next `append` takes, in pieces."""
+        return frame_parts(
             turn,
             log_id=self.log_id,
             epoch=self.epoch,
@@ -122,12 +122,11 @@ class WritePipeline:
         """What must hold between any two calls."""
         assert self.durable.sequence <= self.completed.sequence <= self._formed.sequence
         assert self._formed.sequence + len(self._pending) == self.next_sequence
-        assert self._pending_bytes == sum(len(frame) for frame, _, _ in self._pending)
+        assert self._pending_bytes == sum(pending.size for pending in self._pending)
         sequences = [batch.first_sequence for batch in (*self._undurable, *self._order)]
         assert sequences == sorted(set(sequences))
         assert (
-            sum(batch.size for batch in self._order)
-            + sum(len(frame) for frame, _, _ in self._pending)
+            sum(batch.size for batch in self._order) + self._pending_bytes
             == self._outstanding_bytes
         )
         stalled = any(lane.stalled for lane in self._lanes)
@@ -135,14 +134,15 @@ class WritePipeline:
 
     # --- what happens ----------------------------------------------------------------------
 
-    def append(self, frame: bytes, turn: TurnRecord) -> list[Command]:
+    def append(self, frame: list[bytes], turn: TurnRecord) -> list[Command]:
         """Take the frame that `encode` made of `turn`."""
+        size = sum(map(len, frame))
         self.next_sequence += 1
         self.next_position += turn.tuples
         self._timestamp = max(self._timestamp, turn.timestamp)
-        self._outstanding_bytes += len(frame)
-        self._pending.append((frame, self.next_position, self._timestamp))
-        self._pending_bytes += len(frame)
+        self._outstanding_bytes += size
+        self._pending.append(Pending(frame, size, self.next_position, self._timestamp))
+        self._pending_bytes += size
         for lane in self._lanes:
             if lane.command is None:
                 return self._start()
@@ -261,18 +261,21 @@ class WritePipeline:
         entry = IndexEntry(*self._formed[:3], 0)
         self._hurried = False
         buffers: list[bytes] = []
-        size = 0
-        position, timestamp = 0, 0
-        while self._pending and len(buffers) < self.limits.batch_frames:
-            if buffers and size + len(self._pending[0][0]) > self.limits.batch_bytes:
+        frames, size = 0, 0
+        frontier = self._formed
+        while self._pending and frames < self.limits.batch_frames:
+            if frames and size + self._pending[0].size > self.limits.batch_bytes:
                 break
-            frame, position, timestamp = self._pending.popleft()
-            buffers.append(frame)
-            size += len(frame)
-            self._pending_bytes -= len(frame)
-        sequence = self._formed.sequence + len(buffers)
-        self._formed = Frontier(sequence, position, timestamp, ())
-        batch = Batch(lane.number, entry.sequence, self._formed, len(buffers), size, entry)
+            pending = self._pending.popleft()
+            buffers += pending.parts
+            size += pending.size
+            frames += 1
+            frontier = Frontier(
+                self._formed.sequence + frames, pending.position, pending.timestamp, ()
+            )
+        self._pending_bytes -= size
+        self._formed = frontier
+        batch = Batch(lane.number, entry.sequence, self._formed, frames, size, entry)
         self._order.append(batch)
         lane.batch, lane.buffers = batch, buffers
 

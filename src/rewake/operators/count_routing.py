@@ -279,7 +279,7 @@ def _possible(registers, table, key):  # type: ignore[no-untyped-def]
         if later and table[key, IDS + (ordinal - 1) % ring] >= table[key, IDS + ordinal % ring]:
             return False
     if registers[ADVANCE] >= size:
-        return table[key, COUNT] < registers[ADVANCE]
+        return top == 0 and table[key, COUNT] < registers[ADVANCE]
     return table[key, COUNT] <= pane and (top - low) * pane + table[key, COUNT] < size
 
 

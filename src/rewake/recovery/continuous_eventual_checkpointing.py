@@ -105,9 +105,10 @@ class ContinuousEventualCheckpointing:
     def _sections(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
         sections = []
         if outcome.results is not None:
-            sections.append(Section(SectionKind.RESULTS, memoryview(outcome.results.serialize())))
+            results = outcome.results.serialize().to_pybytes()
+            sections.append(Section(SectionKind.RESULTS, results))
         if outcome.late is not None:
-            late = memoryview(outcome.late.serialize())
+            late = outcome.late.serialize().to_pybytes()
             sections.append(Section(SectionKind.RESULTS, late, LATE_OUTPUT))
         if outcome.opened_slots.size:
             columns = self.operator.opening_columns(outcome.opened_slots)

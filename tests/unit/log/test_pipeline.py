@@ -2,7 +2,16 @@
 
 import pytest
 
-from rewake.log.commands import Complete, Confirm, Rotate, Sync, Write, WriteIndex, WriteMark
+from rewake.log.commands import (
+    Complete,
+    Confirm,
+    Gather,
+    Rotate,
+    Sync,
+    Write,
+    WriteIndex,
+    WriteMark,
+)
 from rewake.log.descriptor import Descriptor
 from rewake.log.frame import decode_header
 from rewake.log.layout import SegmentId
@@ -12,8 +21,9 @@ from rewake.log.pipeline import TRANSITIONS, Limits, Mode, State, WritePipeline
 from rewake.log.testing import sample_turn
 from rewake.model.errors import Fenced, StorageFault, StorageFull, UsageError, WriterFailed
 
-FRAME = len(
-    WritePipeline(
+FRAME = sum(
+    len(part)
+    for part in WritePipeline(
         AppendPoint(
             Descriptor(1, "x"), 0, Frontier(0, 0, 0, (StripeEnd(SegmentId(0, 0), 88),)), 0, 1
         )
@@ -25,6 +35,11 @@ def pipeline(stripes: int = 1, mode: Mode = Mode.STABLE, **limits) -> WritePipel
     ends = (StripeEnd(SegmentId(0, 4), 88),) * stripes
     point = AppendPoint(Descriptor(1, "x", stripes), 4, Frontier(0, 0, 0, ends), 0, 1)
     return WritePipeline(point, mode=mode, limits=Limits(**limits))
+
+
+def frames_of(write: Write) -> int:
+    """How many frames a write holds; all of these tests' are of one size."""
+    return sum(len(buffer) for buffer in write.buffers) // FRAME
 
 
 def append(machine: WritePipeline, count: int = 1) -> list:
@@ -44,7 +59,7 @@ def test_a_frame_is_written_synced_confirmed_marked_and_completed():
     """The order of persist before forward."""
     machine = pipeline()
     (write,) = append(machine)
-    assert (write.stripe, write.offset, len(write.buffers)) == (0, 88, 1)
+    assert (write.stripe, write.offset, frames_of(write)) == (0, 88, 1)
     (sync,) = machine.done(write)
     assert isinstance(sync, Sync)
     (confirm,) = machine.done(sync)
@@ -64,7 +79,7 @@ def test_what_is_appended_meanwhile_goes_out_together():
     _, second = [*machine.done(write), *machine.done(Sync(0, write.segment))][1:]
     assert isinstance(second, Write)
     assert second.offset == 88 + FRAME
-    assert len(second.buffers) == 3
+    assert frames_of(second) == 3
 
 
 def test_a_batch_is_capped_by_bytes_but_never_empty():
@@ -72,7 +87,7 @@ def test_a_batch_is_capped_by_bytes_but_never_empty():
     machine = pipeline(batch_bytes=FRAME + 1)
     (write,) = append(machine, 3)
     commands = machine.done(machine.done(write)[0])
-    assert len(commands[-1].buffers) == 1
+    assert frames_of(commands[-1]) == 1
 
 
 def test_completion_is_in_order_over_stripes():
@@ -91,10 +106,10 @@ def test_completion_is_in_order_over_stripes():
 def test_a_frame_states_what_was_durable_when_it_was_encoded():
     """The proof that recovery uses to tell damage from a torn tail."""
     machine = pipeline()
-    assert decode_header(machine.encode(sample_turn(0))).durable == 0
+    assert decode_header(machine.encode(sample_turn(0))[0]).durable == 0
     (write,) = append(machine)
     machine.done(*machine.done(machine.done(write)[0]))
-    assert decode_header(machine.encode(sample_turn(1))).durable == 1
+    assert decode_header(machine.encode(sample_turn(1))[0]).durable == 1
 
 
 def test_a_full_segment_is_rotated_before_the_next_batch():
@@ -238,3 +253,56 @@ def test_closed_is_the_end_of_every_state():
     """The transition table has no way out of CLOSED, and a way there from everywhere."""
     assert TRANSITIONS[State.CLOSED] == frozenset()
     assert all(State.CLOSED in TRANSITIONS[state] for state in State if state is not State.CLOSED)
+
+
+def synced_once(machine: WritePipeline) -> list:
+    """One frame written, synced and confirmed; what the machine wants next."""
+    (write,) = append(machine)
+    (sync,) = machine.done(write)
+    confirm, *rest = machine.done(sync)
+    machine.done(confirm)
+    return rest
+
+
+def test_after_a_sync_a_stripe_rests_so_that_a_batch_can_gather():
+    """What is appended during the rest goes out together, when it is over."""
+    machine = pipeline(gather_ms=5)
+    assert synced_once(machine) == [Gather(0, 0.005)]
+    assert append(machine, 3) == []
+    assert not machine.gathered
+    (write,) = machine.done(Gather(0, 0.005))
+    assert frames_of(write) == 3
+
+
+def test_a_rest_is_over_when_enough_has_gathered():
+    """The host asks `gathered` while it waits."""
+    machine = pipeline(gather_ms=5, gather_bytes=2 * FRAME)
+    synced_once(machine)
+    append(machine)
+    assert not machine.gathered
+    append(machine)
+    assert machine.gathered
+
+
+def test_whoever_waits_ends_the_rest():
+    """Waiting for a frame must not cost the time of a rest."""
+    machine = pipeline(gather_ms=5)
+    synced_once(machine)
+    machine.hurry()
+    assert not machine.gathered, "nothing is pending, so nobody gains"
+    append(machine)
+    machine.hurry()
+    assert machine.gathered
+    machine.done(Gather(0, 0.005))
+    assert not machine.gathered, "the next batch gathers again"
+
+
+def test_a_flush_ends_the_rest_and_closing_needs_none():
+    """What is pending becomes durable at once."""
+    machine = pipeline(gather_ms=5)
+    synced_once(machine)
+    append(machine)
+    assert machine.flush() == []
+    assert machine.gathered
+    (write,) = machine.done(Gather(0, 0.005))
+    assert isinstance(write, Write)

@@ -224,7 +224,7 @@ def _load_cold(path: Path) -> float:
 
 
 def _append_against_dd(folder: Path, rounds: int) -> list[Row]:
-    """Megabytes per second of stable appends, and of `dd` syncing as often."""
+    """Megabytes per second of stable appends, and of `dd` writing the same and syncing as often."""
     payload = np.random.default_rng(1).bytes(_MEGABYTE - 256)
     record = TurnRecord(0, 0, 0, 0, 0, (Section(SectionKind.RESULTS, payload),))
     count = 128
@@ -241,10 +241,10 @@ def _append_against_dd(folder: Path, rounds: int) -> list[Row]:
 
     def dd() -> float:
         with _folder(folder) as path:
-            (path / "input").write_bytes(payload * 2)
+            (path / "input").write_bytes(payload * count)
             command = [
                 "dd",
-                "if=/dev/zero",
+                f"if={path / 'input'}",
                 f"of={path / 'output'}",
                 "bs=1M",
                 f"count={count}",
