@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 # Far enough ahead to cover a miss, near enough not to be evicted again.
-AHEAD = 16
+AHEAD = 24
 
 _READ, _KEEP_IN_ALL_CACHES, _DATA = 0, 3, 1
 

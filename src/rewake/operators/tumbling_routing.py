@@ -26,6 +26,7 @@ def _route(keys, position, size, count, opened_at, at, parts, opened, ended):  #
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch(count, keys[i + AHEAD])
+            prefetch(opened_at, keys[i + AHEAD])
         key = keys[i]
         n = count[key] + 1
         if n == 1:
