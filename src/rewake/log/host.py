@@ -110,8 +110,12 @@ class DirectWriter:
             carry_out(command, self.stores, self.pipeline.epoch)
         except Fenced:
             self.pipeline.fenced()
-        except StorageFault as error:
-            self._queue.extend(self.pipeline.failed(command, error))
+        except (StorageFault, FileNotFoundError) as error:
+            # A successor clears away what its predecessor was at: that is no fault of the disk.
+            if owns(self.stores[0], self.pipeline.epoch):
+                self._queue.extend(self.pipeline.failed(command, error))
+            else:
+                self.pipeline.fenced()
         else:
             if isinstance(command, Complete):
                 self.completed = command.through

@@ -35,6 +35,7 @@ from rewake.recovery.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
+_MANY_FRAMES = 65_536
 
 
 class Turn(NamedTuple):
@@ -63,6 +64,7 @@ class ContinuousEventualCheckpointing:
         self._recorded = -1
         # The record number at which each frame since the oldest needed one starts.
         self._frame_starts: deque[int] = deque()
+        self._most_frames = _MANY_FRAMES
 
     # --- the normal path ---------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class ContinuousEventualCheckpointing:
         sections = self._sections(outcome, checked, t_end)
         if not sections:
             return _NOTHING
-        self._frame_starts.append(first_record)
+        self._note_frame(first_record)
         self._recorded = t_end
         record = TurnRecord(
             t_end=t_end,
@@ -101,6 +103,12 @@ class ContinuousEventualCheckpointing:
             sections=tuple(sections),
         )
         return Turn(record, outcome.results, outcome.late, checked.size)
+
+    def _note_frame(self, first_record: int) -> None:
+        self._frame_starts.append(first_record)
+        # A host that never asks which frames are needed must not pay for it with memory.
+        if len(self._frame_starts) > self._most_frames:
+            self._most_frames = 2 * self.frames_needed + _MANY_FRAMES
 
     def _sections(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
         sections = []

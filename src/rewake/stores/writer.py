@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from rewake.log.claims import current_claim
+from rewake.log.claims import current_claim, owns
 from rewake.log.commands import (
     Command,
     Complete,
@@ -309,12 +309,19 @@ class LogWriter:
 
     def _trouble(self, command: Command, error: Exception) -> list[Command]:
         with self._lock:
-            if isinstance(error, Fenced):
+            # A successor clears away what its predecessor was at: that is no fault of the disk.
+            if isinstance(error, Fenced) or not self._is_owner():
                 self._pipeline.fenced(self._successor())
             else:
                 self._pipeline.failed(command, error)
             self._progress.notify_all()
         return []
+
+    def _is_owner(self) -> bool:
+        try:
+            return owns(self._stores[0], self.epoch)
+        except RewakeError:
+            return True  # nobody can tell: then the error speaks for itself
 
     def _successor(self) -> str:
         try:

@@ -1,7 +1,6 @@
 """`rewake inspect`: what it shows of a log, whole or damaged, and that it changes nothing."""
 
 import json
-import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -71,9 +70,10 @@ def log(original: Path, tmp_path: Path) -> Path:
     return path
 
 
-def inspect(*words: object) -> tuple[int, str]:
+def inspect(*words: object, columns: int = 140) -> tuple[int, str]:
     """Exit code and output of `rewake inspect ...`; errors are raised."""
-    result = CliRunner().invoke(app, ["inspect", *map(str, words)], catch_exceptions=False)
+    runner = CliRunner(env={"COLUMNS": str(columns)})  # whoever runs the tests may set another
+    result = runner.invoke(app, ["inspect", *map(str, words)], catch_exceptions=False)
     return result.exit_code, result.output
 
 
@@ -500,9 +500,8 @@ def test_a_log_being_written_never_looks_damaged(tmp_path: Path) -> None:
     ]
 
 
-def test_a_narrow_terminal_gets_whole_rows(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_gets_whole_rows(log: Path) -> None:
     """Fewer columns, none of them folded, and a word about the others."""
-    monkeypatch.setitem(os.environ, "COLUMNS", "80")
-    output = inspect("log", log)[1]
+    output = inspect("log", log, columns=80)[1]
     assert max(len(line) for line in output.splitlines()) <= 80
     assert "a wider terminal also shows" in output

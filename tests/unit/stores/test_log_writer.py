@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from rewake.log.layout import claim_name
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore
 from rewake.log.pipeline import Limits, Mode, State
@@ -38,6 +39,32 @@ def memory_writer(**how) -> tuple[MemoryStore, LogWriter]:
     Log.create(store, "memory", log_id=5)
     point = Log.open_for_append(store)
     return store, LogWriter([store], point, retry_seconds=0.01, **how)
+
+
+class Usurped(MemoryStore):
+    """A store in which a successor takes over just when its predecessor begins a segment."""
+
+    usurped = False
+
+    def rename(self, old: str, new: str) -> None:
+        if self.usurped:
+            self.delete(claim_name(0))
+            self.create(claim_name(1), b"the successor")
+            self.delete(old)
+        super().rename(old, new)
+
+
+def test_whoever_is_superseded_in_mid_rotation_is_told_so_and_not_of_a_fault():
+    """A successor clears drafts away; the predecessor must not blame the disk for it."""
+    store = Usurped()
+    Log.create(store, "memory", log_id=5)
+    writer = LogWriter([store], Log.open_for_append(store), limits=Limits(segment_bytes=500))
+    store.usurped = True
+    with pytest.raises(Fenced, match="the successor"):
+        for number in range(1000):
+            writer.wait(writer.append(sample_turn(number)))
+    with pytest.raises(Fenced):
+        writer.close()
 
 
 @pytest.mark.parametrize("mode", Mode)
