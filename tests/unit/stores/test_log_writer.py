@@ -41,6 +41,11 @@ def memory_writer(**how) -> tuple[MemoryStore, LogWriter]:
     return store, LogWriter([store], point, retry_seconds=0.01, **how)
 
 
+def append_waiting(writer: LogWriter, count: int) -> None:
+    for number in range(count):
+        writer.wait(writer.append(sample_turn(number)))
+
+
 class Usurped(MemoryStore):
     """A store in which a successor takes over just when its predecessor begins a segment."""
 
@@ -61,8 +66,7 @@ def test_whoever_is_superseded_in_mid_rotation_is_told_so_and_not_of_a_fault():
     writer = LogWriter([store], Log.open_for_append(store), limits=Limits(segment_bytes=500))
     store.usurped = True
     with pytest.raises(Fenced, match="the successor"):
-        for number in range(1000):
-            writer.wait(writer.append(sample_turn(number)))
+        append_waiting(writer, 1000)
     with pytest.raises(Fenced):
         writer.close()
 
