@@ -51,7 +51,7 @@ bench: $(READY) ## Measure the core on this machine
 	@$(BIN)/rewake bench core
 
 soak: $(READY) ## Run the property and crash tests 20 times longer
-	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
+	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
 
 docs: $(VENV)/.ready-docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

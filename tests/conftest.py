@@ -18,3 +18,21 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("rewake")
+
+
+# What tests have counted, and the heading under which it is told at the end of a run.  It is done
+# here because a parallel run loads no other conftest in the process that writes the summary.
+_COUNTED = {"enumeration": "enumerations", "cases": "random cases"}
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print how many cases the enumerations and the random tests went through."""
+    reports = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+    for key, heading in _COUNTED.items():
+        sentences = [
+            text for report in reports for name, text in report.user_properties if name == key
+        ]
+        if sentences:
+            terminalreporter.section(heading)
+            for sentence in sorted(sentences):
+                terminalreporter.write_line(sentence)

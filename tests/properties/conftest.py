@@ -1,4 +1,4 @@
-"""Makes the folder's own modules importable, and tells at the end how many cases were tried."""
+"""Makes the folder's own modules importable, and counts the cases that were tried."""
 
 import sys
 from pathlib import Path
@@ -22,14 +22,3 @@ def pytest_runtest_call(item):
         name = item.parent.name if item.name == "runTest" else item.name
         if tried := TRIED.total():
             item.user_properties.append(("cases", f"{tried:>7,} cases: {name}"))
-
-
-def pytest_terminal_summary(terminalreporter):
-    reports = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
-    sentences = [
-        text for report in reports for key, text in report.user_properties if key == "cases"
-    ]
-    if sentences:
-        terminalreporter.section("random cases")
-        for sentence in sorted(sentences):
-            terminalreporter.write_line(sentence)
