@@ -206,7 +206,8 @@ class IntegerKeys:
 
     def __init__(self, column: KeyColumn) -> None:
         self._column = column
-        self._table = IntegerTable()
+        dtype = column.stored_dtype
+        self._table = IntegerTable(narrow=dtype.kind == "i" and dtype.itemsize <= 4)
 
     @property
     def size(self) -> int:
