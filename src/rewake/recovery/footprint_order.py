@@ -24,6 +24,8 @@ from rewake.operators.arrays import Array, Int32s, Int64s, grown
 # Footprints are looked at in pieces of this size when the head is searched for.
 _PIECE = 1024
 _SPARE = 65_536
+# Stands for "just before the tuple that opened it" where times are numbers.
+_OPENED = -2
 
 
 class Footprints(NamedTuple):
@@ -136,22 +138,29 @@ class FootprintOrder:
         All blocks are looked at together, and only at what tells the dead from the living: one by
         one, and in full, they would cost more than all other work on footprints.
         """
-        sizes = [block.slots.size for block in self._blocks]
-        slots = np.concatenate([block.slots for block in self._blocks])
-        ids = np.concatenate([block.ids for block in self._blocks])
-        maybe = np.flatnonzero(self._ids_of(slots) == ids)
-        starts = np.cumsum([0, *sizes])
-        cuts = np.searchsorted(maybe, starts)
-        merged = []
-        for block, start, first, last in zip(
-            self._blocks, starts, cuts[:-1], cuts[1:], strict=False
-        ):
-            if last > first:
-                merged.append(block.at(maybe[first:last] - start))
-        live = Footprints(*(np.concatenate(column) for column in zip(_NONE, *merged, strict=True)))
-        live = live.chosen(self._is_live(live))
+        oldest = self._blocks[0]
+        merged = oldest.all if isinstance(oldest, _Merged) else _NONE
+        old = merged.chosen(self._is_live(merged))
+        new = self._live_of([block for block in self._blocks if isinstance(block, _Block)])
+        live = Footprints(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
         self._blocks = deque([_Merged(live)])
         self._passed, self._waiting = 0, live.slots.size
+
+    def _live_of(self, blocks: list[_Block]) -> Footprints:
+        """The live footprints of blocks that are not merged yet."""
+        if not blocks:
+            return _NONE
+        slots = np.concatenate([block.slots for block in blocks])
+        ids = np.concatenate([block.ids for block in blocks])
+        rows = np.flatnonzero(self._ids_of(slots) == ids)
+        starts = np.cumsum([0, *[block.slots.size for block in blocks]])
+        counts = np.diff(np.searchsorted(rows, starts))
+        firsts = np.array([block.first_record for block in blocks]) - starts[:-1]
+        times = [_OPENED if block.time is None else block.time for block in blocks]
+        slots, ids, time = slots[rows], ids[rows], np.repeat(times, counts)
+        records = rows + np.repeat(firsts, counts)
+        live = Footprints(slots, ids, records, np.where(time == _OPENED, ids - 1, time))
+        return live.chosen(self._is_live(live))
 
     # --- looking at the head -----------------------------------------------------------------
 
