@@ -73,7 +73,8 @@ def _caught_up(case: Case, life: Life, log: ListedFrames) -> list[object]:
     for event in events(case, cec.position, life.cuts):
         if not cec.recovering:
             break
-        past = event.split(through)[0] if event.end > through else event
+        # A watermark behind the last replayed tuple may belong to a turn that left no record.
+        past = event.split(through)[0] if event.end >= through else event
         cec.turn(past)
     return _state(cec)
 
