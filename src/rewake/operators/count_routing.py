@@ -41,22 +41,22 @@ from rewake.operators.tables import (
 from rewake.operators.windows import CountWindow
 
 # Registers beyond the output's: the window, the clock, open panes, live keys, deadline queue.
-SIZE, ADVANCE, PANE, RING, TIMEOUT, CLOCK, OPEN, KEYS, HEAD, TAIL = range(8, 18)
-_REGISTERS = 18
+SIZE, ADVANCE, PANE, RING, STEP, TIMEOUT, CLOCK, OPEN, KEYS, HEAD, TAIL = range(8, 19)
+_REGISTERS = 19
 
 # A key's row: tuples in its top pane, lowest and top pane, the top pane's place in the ring (kept,
 # because a division per tuple would be felt); then ids and clocks of the ring's panes.
 COUNT, LOW, TOP, PLACE, IDS = range(5)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _place(registers, table, key, pane):  # type: ignore[no-untyped-def]
     """Where in the ring an open pane is."""
     place = table[key, PLACE] - (table[key, TOP] - pane)
     return place if place >= 0 else place + registers[RING]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _end_pane(registers, table, ended, key, pane):  # type: ignore[no-untyped-def]
     place = _place(registers, table, key, pane)
     add_ended(registers, ended, table[key, IDS + place])
@@ -64,7 +64,7 @@ def _end_pane(registers, table, ended, key, pane):  # type: ignore[no-untyped-de
     registers[OPEN] -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _close(registers, table, closings, parts, key, first, last, keep_from, count, row):  # type: ignore[no-untyped-def]
     """Close the window of panes `first..last`; sums of panes below `keep_from` start over."""
     ring = registers[RING]
@@ -97,7 +97,7 @@ def _end_run(registers, table, closings, parts, ended, key, row):  # type: ignor
     registers[KEYS] -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _missing(registers, closings, parts, ended, windows, panes):  # type: ignore[no-untyped-def]
     """Room missing for so many windows of so many panes; 0 or less when there is enough."""
     return max(
@@ -129,7 +129,7 @@ def _expire(registers, table, deadlines, closings, parts, ended, row):  # type: 
     return np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _open_pane(registers, table, deadlines, opened, key, row):  # type: ignore[no-untyped-def]
     """Open the key's next pane, or the first of a new run."""
     ring = registers[RING]
@@ -155,14 +155,13 @@ def _open_pane(registers, table, deadlines, opened, key, row):  # type: ignore[n
             registers[TAIL] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _after_overlapping(registers, table, closings, parts, ended, key, row):  # type: ignore[no-untyped-def]
     """Close the window that the tuple at `row` has completed with its pane, if it has."""
-    size, advance, pane = registers[SIZE], registers[ADVANCE], registers[PANE]
-    beyond = table[key, TOP] * pane + table[key, COUNT] - size
-    if beyond >= 0 and beyond % advance == 0:
-        first, next_first = beyond // pane, (beyond + advance) // pane
-        top = table[key, TOP]
+    top, size, step = table[key, TOP], registers[SIZE], registers[STEP]
+    first = top + 1 - registers[RING]
+    if first >= 0 and (step == 1 or first % step == 0):
+        next_first = first + step
         _close(registers, table, closings, parts, key, first, top, next_first, size, row + 1)
         for ordinal in range(first, next_first):
             _end_pane(registers, table, ended, key, ordinal)
@@ -191,7 +190,9 @@ def _route_count(  # type: ignore[no-untyped-def]
     flat = table.reshape(table.size)
     for i in range(start, keys.size):
         if i + AHEAD < keys.size:
+            # A row is seldom aligned: its head and its first ids are in two cache lines.
             prefetch(flat, np.int64(keys[i + AHEAD]) * width)
+            prefetch(flat, np.int64(keys[i + AHEAD]) * width + IDS + 4)
         missing = _missing(registers, closings, parts, ended, 1, registers[RING])
         if missing <= 0 and times.size:
             registers[CLOCK] = max(registers[CLOCK], times[i])
@@ -309,6 +310,7 @@ class CountRouter:
         )
         self._ring = max(1, window.size // window.pane)
         registers[RING], registers[TIMEOUT] = self._ring, timeout
+        registers[STEP] = max(1, window.advance // window.pane)
         registers[CLOCK] = NO_TIME
         rings = 2 if timeout else 1
         self._table = np.zeros((0, IDS + rings * self._ring), np.int64)

@@ -23,7 +23,7 @@ SIZE, ADVANCE, PANE, SLACK, CLOCK, FREE, OPEN, KEYS, PANES, CLOSED, NEXT = range
 REGISTERS = 19
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def open_part(registers, pool, free, opened, key, ordinal, row):  # type: ignore[no-untyped-def]
     """Take a free slot (there is one) for a part opened by the tuple at `row`; not yet linked."""
     registers[FREE] -= 1
@@ -39,7 +39,7 @@ def open_part(registers, pool, free, opened, key, ordinal, row):  # type: ignore
     return np.int64(slot)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def end_part(registers, pool, free, ended, slot):  # type: ignore[no-untyped-def]
     """Give a slot back; the caller has unlinked the part, or is about to."""
     add_ended(registers, ended, pool[slot, ID])

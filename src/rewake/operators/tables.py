@@ -4,7 +4,8 @@ Kernels share their scalars in one array of *registers*: the first eight are the
 adds its own.  A kernel stops before a tuple for which there is no room; the router makes some.
 
 Arrays are passed one by one rather than in a tuple: compiled code would count references on every
-access to a tuple's member, which costs more than the work itself (measured: 10 times).
+access to a tuple's member, which costs more than the work itself (measured: 10 times).  For the
+same reason the small kernels that work on one tuple are inlined (measured: a third faster).
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _longer(table: Table, least: int) -> Table:
     return larger
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def add_closing(registers, closings, row, key, count, end, parts):  # type: ignore[no-untyped-def]
     """Record a closing whose part references have just been written."""
     c = registers[CLOSINGS]
@@ -92,7 +93,7 @@ def add_closing(registers, closings, row, key, count, end, parts):  # type: igno
     registers[CLOSINGS] = c + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def add_opened(registers, opened, slot, row):  # type: ignore[no-untyped-def]
     """Record that the tuple at `row` opened a part."""
     opened[registers[OPENED], 0] = slot
@@ -100,7 +101,7 @@ def add_opened(registers, opened, slot, row):  # type: ignore[no-untyped-def]
     registers[OPENED] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def add_ended(registers, ended, part_id):  # type: ignore[no-untyped-def]
     """Record that a part ended, unless it also opened in this turn."""
     if part_id < registers[POSITION]:

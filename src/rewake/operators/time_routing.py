@@ -61,14 +61,14 @@ _NEVER = 2**63 - 1
 _NUMBER, _FIRST, _LAST, _COUNT = range(4)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _last_end(registers, number):  # type: ignore[no-untyped-def]
     """When the last window that contains a pane ends."""
     advance = registers[ADVANCE]
     return number * registers[PANE] // advance * advance + registers[SIZE]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _next_end(registers, number):  # type: ignore[no-untyped-def]
     """The end of the first window that contains a live pane and has not closed."""
     size, advance = registers[SIZE], registers[ADVANCE]
@@ -88,7 +88,7 @@ def _insert_pane(registers, panes, place, number):  # type: ignore[no-untyped-de
     registers[NEXT] = min(registers[NEXT], _next_end(registers, number))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _add_to_pane(registers, pool, panes, slot):  # type: ignore[no-untyped-def]
     """Append a part to its pane; there is room for one more pane."""
     number = pool[slot, ORDINAL]
@@ -106,7 +106,7 @@ def _add_to_pane(registers, pool, panes, slot):  # type: ignore[no-untyped-def]
     panes[place, _COUNT] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _part_for(registers, pool, free, heads, panes, opened, key, number, row):  # type: ignore[no-untyped-def]
     """The key's part for a pane, opened and linked in order if there is none."""
     newer = np.int64(-1)
