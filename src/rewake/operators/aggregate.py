@@ -110,6 +110,10 @@ class Aggregate:
             field_of(schema, name, "group by")
         self._time = TimeColumn(schema, spec.time) if spec.time is not None else None
         self._router = _router_for(spec, self._time)
+        # In the unit of the time column; 0 for count windows.
+        self._window_size = 0
+        if isinstance(spec.window, TimeWindow) and self._time is not None:
+            self._window_size = spec.window.in_unit(self._time.unit_ns)[0]
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
         self._aggregation = Aggregation(schema, spec.aggregates)
         self.output_schema = self._results_schema()
@@ -190,10 +194,8 @@ class Aggregate:
         if routing.closings.total == 0:
             return None
         arrays = self._keys.table.columns(routing.closing_keys)
-        if isinstance(self.spec.window, TimeWindow):
-            assert self._time is not None
-            size, _ = self.spec.window.in_unit(self._time.unit_ns)
-            arrays.append(arrow_array(routing.closing_ends - size, self._time.kind))
+        if self._time is not None and self._window_size:
+            arrays.append(arrow_array(routing.closing_ends - self._window_size, self._time.kind))
             arrays.append(arrow_array(routing.closing_ends, self._time.kind))
         return pa.RecordBatch.from_arrays([*arrays, *columns], schema=self.output_schema)
 

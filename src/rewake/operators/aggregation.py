@@ -190,11 +190,6 @@ class Aggregation:
             columns.extend(column[slots] for column in accumulator.columns())
         return columns
 
-    @property
-    def snapshot_width(self) -> int:
-        """How many state columns a snapshot has."""
-        return len(self._columns) + sum(len(each.columns()) for each in self._accumulators)
-
     def restore(self, slots: Array, columns: Sequence[Array]) -> None:
         """Set the state of parts from the columns of a snapshot."""
         rest = list(columns)

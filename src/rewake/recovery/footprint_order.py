@@ -70,10 +70,6 @@ class _Merged(NamedTuple):
     def slots(self) -> Array:
         return self.all.slots
 
-    @property
-    def ids(self) -> Array:
-        return self.all.ids
-
     def at(self, rows: Array) -> Footprints:
         return self.all.chosen(rows)
 
@@ -159,18 +155,21 @@ class FootprintOrder:
         times = [_OPENED if block.time is None else block.time for block in blocks]
         slots, ids, time = slots[rows], ids[rows], np.repeat(times, counts)
         records = rows + np.repeat(firsts, counts)
-        live = Footprints(slots, ids, records, np.where(time == _OPENED, ids - 1, time))
-        return live.chosen(self._is_live(live))
+        same = Footprints(slots, ids, records, np.where(time == _OPENED, ids - 1, time))
+        return same.chosen(~self._has_later_check(same))
 
     # --- looking at the head -----------------------------------------------------------------
 
     def _is_live(self, footprints: Footprints) -> Array:
-        live: Array = self._ids_of(footprints.slots) == footprints.ids
-        if self._last_check.size:
-            known = np.minimum(footprints.slots, self._last_check.size - 1)
-            checked = self._last_check[known] > footprints.records
-            live &= ~(checked & (footprints.slots == known))
-        return live
+        same: Array = self._ids_of(footprints.slots) == footprints.ids
+        return same & ~self._has_later_check(footprints)
+
+    def _has_later_check(self, footprints: Footprints) -> Array:
+        """Slots beyond `_last_check` belong to parts that were never checkpointed."""
+        later = np.zeros(footprints.slots.size, np.bool_)
+        known = footprints.slots < self._last_check.size
+        later[known] = self._last_check[footprints.slots[known]] > footprints.records[known]
+        return later
 
     def _live(self) -> Iterator[Footprints]:
         """Live footprints from the oldest on, in pieces that are not empty."""
@@ -243,7 +242,7 @@ class FootprintOrder:
         """
         if limit <= 0 or self._oldest() is None:
             return np.zeros(0, np.int32)
-        slots, records, times = self._first_live(limit + 1)
+        slots, _, records, times = self._first_live(limit + 1)
         if slots.size <= limit:
             # All windows could be checkpointed: what would be left then is the present.
             records, times = np.append(records, self.records), np.append(times, now)
@@ -253,18 +252,14 @@ class FootprintOrder:
         best = int(np.argmax(gain))
         return slots[: best + 1].astype(np.int32) if gain[best] > 0 else np.zeros(0, np.int32)
 
-    def _first_live(self, limit: int) -> tuple[Array, Array, Array]:
+    def _first_live(self, limit: int) -> Footprints:
         pieces, count = [], 0
         for piece in self._live():
             pieces.append(piece)
             count += piece.slots.size
             if count >= limit:
                 break
-        joined = [
-            np.concatenate([getattr(each, name) for each in pieces])[:limit]
-            for name in ("slots", "records", "times")
-        ]
-        return joined[0], joined[1], joined[2]
+        return Footprints(*(np.concatenate(each)[:limit] for each in zip(*pieces, strict=True)))
 
     def check_invariants(self, opened_at: Int64s) -> None:
         """Every open part has exactly one live footprint; they rise in number and time."""

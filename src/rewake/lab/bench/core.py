@@ -89,10 +89,9 @@ class _Checkpointed:
 
     def __init__(self, spec: AggregateSpec, batches: list[pa.RecordBatch], folder: Path) -> None:
         operator = Aggregate(spec, batches[0].schema)
-        self._approach = ContinuousEventualCheckpointing(operator, OpenOnly())
+        self.approach = ContinuousEventualCheckpointing(operator, OpenOnly())
         self._batches = batches
         self._turns = 0
-        self.bytes_written = 0
         create_log(folder, "bench")
         self.writer = open_log_writer(folder)
         self._folder = folder
@@ -101,7 +100,7 @@ class _Checkpointed:
         start = time.perf_counter()
         for _ in range(turns):
             batch = self._batches[self._turns % len(self._batches)]
-            turn = self._approach.turn(StreamEvent(self._turns * _EVENT_TUPLES, batch))
+            turn = self.approach.turn(StreamEvent(self._turns * _EVENT_TUPLES, batch))
             if turn.record is not None:
                 self.writer.append(turn.record)
             self._turns += 1
@@ -204,7 +203,7 @@ def _checkpoint_load(folder: Path) -> Row:
         extent = 0
         while extent < 500_000:
             checkpointed.run(10)
-            extent = checkpointed._approach.extent().records
+            extent = checkpointed.approach.extent().records
         checkpointed.writer.close()
         seconds = [_load_cold(path) for _ in range(5)]
     name = f"eventual checkpoint of {extent:,} records, cold"
@@ -256,7 +255,7 @@ def _append_against_dd(folder: Path, rounds: int) -> list[Row]:
             return time.perf_counter() - start
 
     ours, theirs = alternate([append, dd], rounds)
-    note = f"{count} writes of 1 MiB, each synced"
+    note = f"{count} writes of 1 MiB, each synced; dd copies the same bytes from a cached file"
     return [
         Row("append, 1 MiB per sync", count / statistics.median(ours), "MiB/s", note=note),
         Row("dd oflag=dsync bs=1M", count / statistics.median(theirs), "MiB/s"),
