@@ -1,6 +1,7 @@
 """`rewake demo`: kill a process while data flows, let it recover, compare with the oracle."""
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -144,8 +145,14 @@ def _print_report(report: "DemoReport", *, kept: bool, litter: Path) -> None:
         log = report.settings.log
         console.print("\nLook further:")
         for command in (f"log {log}", f"checkpoint {log}"):
-            console.print(Text(f"  rewake inspect {command}"), soft_wrap=True)
+            console.print(Text(f"  {_own_command()} inspect {command}"), soft_wrap=True)
         console.print(Text(f"  rm -r {litter}"), soft_wrap=True, style="dim")
+
+
+def _own_command() -> str:
+    """How to call this program again: `make run` calls it by its path, and it is not on PATH."""
+    by_path = Path(sys.argv[0]).name == "rewake" and not shutil.which("rewake")
+    return os.path.relpath(sys.argv[0]) if by_path else "rewake"
 
 
 def _print_recoveries(console: "Console", recoveries: list["Recovery"]) -> None:

@@ -74,7 +74,7 @@ def test_the_story_is_told_and_the_log_stays_to_be_inspected(tmp_path: Path) -> 
     assert "kill -9" in result.stdout
     assert "0 lost, 0 duplicated, 0 reordered, 0 wrong" in result.stdout
     (folder,) = tmp_path.glob("rewake-demo-*")
-    commands = re.findall(r"^  rewake (inspect \w+ \S+)$", result.stdout, re.MULTILINE)
+    commands = re.findall(r"^  \S*rewake (inspect \w+ \S+)$", result.stdout, re.MULTILINE)
     assert commands == [f"inspect log {folder}/log", f"inspect checkpoint {folder}/log"]
     for line in commands:
         assert rewake(*line.split()).returncode == 0
