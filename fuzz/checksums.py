@@ -5,7 +5,7 @@ have written wrong.  These functions put the right checksums into bytes that are
 they are, so that hostile fields reach the code that interprets them.
 """
 
-from struct import Struct, pack_into
+from struct import Struct, pack_into, unpack_from
 from typing import Final
 
 from google_crc32c import value as crc32c
@@ -16,7 +16,7 @@ from rewake.log.layout import segment_id
 from rewake.log.mark import SLOT_SIZE
 from rewake.log.segment import SEGMENT_HEADER_SIZE
 
-__all__ = ["repaired", "sealed_frame"]
+__all__ = ["repaired", "sealed_frame", "sealed_wire"]
 
 _U32: Final = Struct("<I")
 _OWNER: Final = Struct("<QQ")
@@ -82,3 +82,15 @@ def _repair_frames(buffer: bytearray, offset: int) -> None:
 def _repair_index(buffer: bytearray, owner: bytes) -> None:
     for start in range(0, len(buffer) - ENTRY_SIZE + 1, ENTRY_SIZE):
         _sum(buffer, start, start + ENTRY_SIZE - 4, owner)
+
+
+def sealed_wire(data: bytes) -> bytes:
+    """Frames of the wire with right checksums, as far as their lengths lead."""
+    buffer, at = bytearray(data), 0
+    while at + 20 <= len(buffer):
+        buffer[at : at + 5] = b"RWKN\x01"
+        header, payload = unpack_from("<II", buffer, at + 8)
+        sealed = buffer[at : at + 16] + buffer[at + 20 : at + 20 + header]
+        _U32.pack_into(buffer, at + 16, crc32c(bytes(sealed)))
+        at += 20 + header + payload
+    return bytes(buffer)

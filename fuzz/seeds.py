@@ -34,6 +34,7 @@ def seeds() -> dict[str, list[bytes]]:
         "log": _edits,
         "footprints": _footprints,
         "results": _results,
+        "wire": _wire,
     }
     return {name: sorted(set(make())) for name, make in makers.items()}
 
@@ -115,3 +116,42 @@ def _results() -> Iterator[bytes]:
             for section in frame.sections:
                 if section.kind is SectionKind.RESULTS and section.output == 0:
                     yield bytes([case]) + bytes(section.payload)
+
+
+def _wire() -> Iterator[bytes]:
+    """Every message, cut in several ways; and all frames of an honest handshake."""
+    from rewake.net.authentication import Handshake, Token
+    from rewake.net.wire import Frame, Kind, encode
+
+    streams = [b"".join(bytes(each) for each in encode(message)) for message in _messages()]
+    for cut, stream in enumerate((*streams, b"".join(streams))):
+        yield bytes([4 * (cut % 3)]) + stream
+    connector = Handshake(Token(bytes(32)), bytes(32), "a peer", accepting=False)
+    acceptor = Handshake(Token(bytes(range(32))), bytes(32), "a peer", accepting=True)
+    response = connector.receive(Frame(Kind.CHALLENGE, 0, acceptor.begin()[20:]))
+    yield bytes([3]) + acceptor.begin()
+    yield bytes([255]) + acceptor.begin() + response
+
+
+def _messages() -> Iterator[object]:
+    from rewake.node import messages as says
+
+    peer = says.Peer(("127.0.0.1", 4711), 3)
+    yield says.Packet(3, 9, 2, 17, bytes(range(200)), final=True)
+    yield says.Packet(0, 9)
+    yield says.Ack(5, -1)
+    yield says.Subscribe("sum#0", 1, "print#0", 2, -1, 7)
+    yield says.Begins(12, 1)
+    yield says.Refused("no such output", fenced=True)
+    yield says.Produce("sum#0", "orders", "me")
+    yield says.Register("sum#0", ("127.0.0.1", 65535), 77, "host")
+    yield says.Welcome("sum#0", 1, {"a": peer, "b": peer})
+    yield says.PeerMoved("a", peer)
+    yield says.PeerMoved("a", None)
+    yield says.Heartbeat("a", 1, {"rate": 1.5, "deep": {"list": [1, None, True, "text"]}})
+    yield says.Finished("a", 2)
+    yield says.Failed("a", 2, "it broke", fatal=False)
+    yield says.Stop("enough")
+    yield says.Superseded(9)
+    yield says.Find("totals")
+    yield says.Found("totals", 1, [["sum#0", 0, "127.0.0.1", 4711, 3]])

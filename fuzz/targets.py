@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from fuzz.checksums import repaired, sealed_frame
+from fuzz.checksums import repaired, sealed_frame, sealed_wire
 from fuzz.inputs import (
     DELETE,
     OVERWRITE,
@@ -52,6 +52,9 @@ from rewake.model.errors import NotALog, RewakeError, UnsupportedVersion
 from rewake.model.stream_event import StreamEvent
 
 if TYPE_CHECKING:
+    from rewake.net.authentication import Handshake
+    from rewake.net.wire import Frame as WireFrame
+    from rewake.net.wire import Limits
     from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 
 __all__ = ["TARGETS", "Target"]
@@ -327,6 +330,57 @@ def results(data: bytes) -> None:
         found.slice(0, 1000).to_pylist()
 
 
+# --- the wire ------------------------------------------------------------------------------------
+
+
+def wire(data: bytes) -> None:
+    """A stream from a peer: the first byte says how it is cut and whether the peer is known."""
+    from rewake.net.wire import AUTHENTICATED, UNAUTHENTICATED
+
+    cut = data[0] if data else 0
+    limits = UNAUTHENTICATED if cut % 4 == 3 else AUTHENTICATED
+    for stream in (data[1:], sealed_wire(data[1:])):
+        with _refusing():
+            _receive(stream, 1 + 37 * (cut // 4), limits)
+
+
+def _receive(stream: bytes, piece: int, limits: "Limits") -> None:
+    from rewake.net.authentication import Handshake, Token
+    from rewake.net.decoder import Decoder
+
+    token = Token(b"\7" * 32)  # which no input can know
+    ends = [Handshake(token, bytes(32), "a peer", accepting=each) for each in (False, True)]
+    decoder = Decoder("a peer", limits)
+    for at in range(0, len(stream), piece):
+        rest = stream[at : at + piece]
+        while rest:
+            taken = min(len(rest), len(decoder.buffers()[0]))
+            assert taken, "a decoder that takes nothing"
+            decoder.buffers()[0][:taken] = rest[:taken]
+            decoder.received(taken)
+            rest = rest[taken:]
+            while (frame := decoder.next_frame()) is not None:
+                _take(frame, limits, ends)
+    assert not any(end.done for end in ends), "a proof out of nothing"
+
+
+def _take(frame: "WireFrame", limits: "Limits", ends: "list[Handshake]") -> None:
+    from rewake.net.wire import decode_message, encode
+
+    if not limits.authenticated:
+        for end in ends:
+            with _refusing():
+                end.receive(frame)
+        return
+    with _refusing():
+        message = decode_message(frame, "a peer")
+        again = encode(message)
+        same = bytes(again[0][20:]) == frame.header or decode_message(
+            frame._replace(header=bytes(again[0][20:])), "a peer"
+        )
+        assert same in (True, message), "a message does not survive being sent on"
+
+
 TARGETS: Final[dict[str, Target]] = {
     "frame": frame,
     "columns": columns,
@@ -338,4 +392,5 @@ TARGETS: Final[dict[str, Target]] = {
     "log": log,
     "footprints": footprints,
     "results": results,
+    "wire": wire,
 }

@@ -189,7 +189,8 @@ IMMORTAL = Life()
 class Case:
     """A stream, and an aggregate over it.
 
-    Rows are (keys..., v, f, w, t); `punctuations` are (rows before it, time).
+    Rows are (keys..., v, f, w, t); `punctuations` are (rows before it, time); `gaps` are (rows
+    before it, positions without tuples).
     """
 
     keys: tuple[str, ...]
@@ -202,6 +203,7 @@ class Case:
     value: str = "int64"
     time: str = "int64"
     forgetful: bool = False  # forget idle keys at once
+    gaps: tuple[tuple[int, int], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -228,11 +230,11 @@ class Case:
         arrays = [pa.array(column[1], column[0].type) for column in zip(schema, columns)]  # noqa: B905
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def operator(self) -> Aggregate:
-        """A new operator."""
+    def spec(self) -> AggregateSpec:
+        """What is computed."""
         kind, size, advance = self.window
         window = count_window(size, advance) if kind == "count" else time_window(size, advance)
-        spec = AggregateSpec(
+        return AggregateSpec(
             self.by,
             window,
             _engine_functions(self.functions),
@@ -241,7 +243,10 @@ class Case:
             timeout=self.timeout,
             route_late=True,
         )
-        return Aggregate(spec, self.schema)
+
+    def operator(self) -> Aggregate:
+        """A new operator."""
+        return Aggregate(self.spec(), self.schema)
 
     def rows_as_dicts(self) -> list[dict[str, Any]]:
         """Rows as the oracle wants them."""
@@ -331,7 +336,13 @@ def cases(draw: st.DrawFn, *, odd_floats: bool = True) -> Case:
         value=value,
         time=time,
         forgetful=draw(st.booleans()),
+        gaps=tuple(sorted(draw(_gaps(len(rows))).items())),
     )
+
+
+def _gaps(rows: int) -> st.SearchStrategy[dict[int, int]]:
+    """Where positions have no tuples, also at the very end, and how many."""
+    return st.dictionaries(st.integers(0, rows), st.sampled_from([1, 2, 7, 40]), max_size=4)
 
 
 def _policy(kind: type, **choices: Any) -> st.SearchStrategy[PolicyOf]:

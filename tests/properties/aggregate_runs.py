@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from itertools import cycle
 from typing import NamedTuple, Protocol
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from aggregate_cases import IMMORTAL, Case, Life
@@ -50,28 +52,60 @@ def forgetting(case: Case) -> mock._patch[int]:
 # --- input -----------------------------------------------------------------------------------
 
 
+class Layout(NamedTuple):
+    """Where the tuples of a case are in its stream.
+
+    No stream event reaches over a border: a punctuation, or tuples followed by positions without.
+    """
+
+    positions: np.ndarray
+    end: int
+    marks: dict[int, int]
+    borders: list[int]
+
+
+def layout_of(case: Case) -> Layout:
+    """The positions of tuples and punctuations; a punctuation is right behind a tuple."""
+    rows = case.batch.num_rows
+    gaps = np.zeros(rows + 1, np.int64)
+    for row, size in case.gaps:
+        gaps[row] = size
+    positions = np.arange(rows) + np.cumsum(gaps)[:rows]
+    behind = np.concatenate([[0], positions + 1])
+    marks = {int(behind[row]): time for row, time in case.punctuations}
+    followed = behind[1:][gaps[1:] > 0].tolist()
+    return Layout(positions, rows + int(gaps.sum()), marks, sorted({*marks, *followed}))
+
+
 def events(case: Case, start: int, cuts: tuple[int, ...]) -> Iterator[StreamEvent]:
     """The input from `start` on.
 
     A punctuation stays between the two tuples where it was: it rides on the tuples before it, or,
     when the next cut is 0 or the input starts there, on an event without tuples.
     """
-    batch, marks = case.batch, dict(case.punctuations)
+    layout = layout_of(case)
+    marks, borders = layout.marks, layout.borders
     position, sizes = start, cycle(cuts)
     if start in marks:
-        yield StreamEvent(start, batch.slice(start, 0), marks[start])
+        yield _event(case, layout, start, start, marks[start])
     size = next(sizes)
-    while position < batch.num_rows:
-        borders = [mark for mark in marks if mark > position]
-        end = min([position + size, batch.num_rows, *borders])
+    while position < layout.end:
+        end = min(position + size, layout.end)
+        border = bisect_right(borders, position)
+        if border < len(borders):
+            end = min(end, borders[border])
         upcoming = next(sizes)
         alone = end == position or upcoming == 0
-        yield StreamEvent(
-            position, batch.slice(position, end - position), None if alone else marks.get(end)
-        )
+        yield _event(case, layout, position, end, None if alone else marks.get(end))
         if upcoming == 0 and end > position:
-            yield StreamEvent(end, batch.slice(end, 0), marks.get(end))
+            yield _event(case, layout, end, end, marks.get(end))
         position, size = end, upcoming
+
+
+def _event(case: Case, layout: Layout, start: int, end: int, watermark: int | None) -> StreamEvent:
+    first, last = np.searchsorted(layout.positions, [start, end]).tolist()
+    batch = case.batch.slice(first, last - first)
+    return StreamEvent(end - batch.num_rows, batch, watermark, start)
 
 
 # --- logs ------------------------------------------------------------------------------------
@@ -127,17 +161,18 @@ class Output(NamedTuple):
         """Both are the same, byte for byte; the error shows them as rows."""
         for name in ("results", "late"):
             found, wanted = getattr(self, name), getattr(expected, name)
-            assert _bytes_of(found) == _bytes_of(wanted), (
-                f"{name} differ:\n  found    {_readable(found)}\n  expected {_readable(wanted)}"
+            assert bytes_of(found) == bytes_of(wanted), (
+                f"{name} differ:\n  found    {readable(found)}\n  expected {readable(wanted)}"
             )
         assert self.late_tuples == expected.late_tuples
 
 
-def _readable(table: pa.Table) -> list[tuple[object, ...]]:
+def readable(table: pa.Table) -> list[tuple[object, ...]]:
+    """A table as rows."""
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-def _bytes_of(table: pa.Table) -> list[bytes]:
+def bytes_of(table: pa.Table) -> list[bytes]:
     """Validity and values of every column; what lies behind a null is nobody's business."""
     found = []
     for column in table.columns:

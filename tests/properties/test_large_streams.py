@@ -32,6 +32,7 @@ class LargeCase:
     every: int  # tuples in a unit of event time
     forgetful: bool
     punctuations: tuple[tuple[int, int], ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
@@ -87,6 +88,7 @@ def large_cases(draw: st.DrawFn) -> LargeCase:
         timeout=draw(st.sampled_from([None, 20])) if kind == "count" else None,
         every=draw(st.sampled_from([1, 100])),
         forgetful=draw(st.booleans()),
+        gaps=draw(st.sampled_from([(), ((700, 1000), (2000, 5), (2999, 300))])),
     )
 
 

@@ -2,7 +2,8 @@
 
 `crashing` also checks on the way, for every schedule: recovery works from exactly the newest
 `frames_needed` frames, never asks for input that was acknowledged, and `check_invariants` holds
-after each turn.
+after each turn.  Streams are sparse at random: stream events cover positions before their tuples,
+or positions without any.
 """
 
 import numpy as np

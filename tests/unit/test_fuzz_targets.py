@@ -12,7 +12,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FUZZ = ROOT / "fuzz"
 
-DECODERS = ("frame", "columns", "segment", "mark", "descriptor", "index", "floor", "results")
+DECODERS = (
+    "frame",
+    "columns",
+    "segment",
+    "mark",
+    "descriptor",
+    "index",
+    "floor",
+    "results",
+    "wire",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -20,10 +20,10 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 
+from rewake.connectors.item_stream import SCHEMA
 from rewake.lab.demo_check import ItemResult, Verdict, compare, expected_results
 from rewake.lab.demo_process import WorkerDied, WorkerProcess
 from rewake.lab.demo_worker import EVENT_TUPLES, WorkerSettings
-from rewake.lab.item_stream import SCHEMA
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.verify import verify
 from rewake.model.errors import LogExists, UsageError

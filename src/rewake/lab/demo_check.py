@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rewake.connectors.item_stream import ItemStream
 from rewake.lab import oracle
-from rewake.lab.item_stream import ItemStream
 
 __all__ = ["ItemResult", "Verdict", "compare", "expected_results"]
 

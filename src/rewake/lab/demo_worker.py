@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rewake.lab.item_stream import SCHEMA, ItemStream
+from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.log.frame import Frame
 from rewake.log.host import DirectWriter
 from rewake.log.log import Log

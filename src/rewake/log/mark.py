@@ -138,9 +138,11 @@ def _decode(slot: bytes, log_id: int, stripes: int) -> Mark | None:
     _, version, found_stripes, found_id, epoch, generation, anchors, *rest = body.unpack_from(slot)
     if version != _VERSION or found_stripes != stripes or found_id != log_id:
         return None
-    if max(epoch, generation, anchors, *rest) > MAX_COUNT:
-        return None
     half = len(rest) // 2
+    # A timestamp is the stream's own: it may be any, also that of a stream that has ended.
+    counts = (*rest[:2], *rest[3:half], *rest[half : half + 2], *rest[half + 3 :])
+    if max(epoch, generation, anchors, *counts) > MAX_COUNT:
+        return None
     durable, completed = _frontier(rest[:half]), _frontier(rest[half:])
     return Mark(log_id, epoch, generation, anchors, durable, completed)
 

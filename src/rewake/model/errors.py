@@ -113,3 +113,7 @@ class Fenced(OperatingFault):
 
 class ArithmeticOverflow(OperatingFault):
     """A sum left the range of 64-bit integers; the turn that caused it was not recorded."""
+
+
+class BadPeer(OperatingFault):
+    """The other end of a connection sent what no honest peer would send; it was cut off."""

@@ -1,8 +1,16 @@
 """Stream events: batches of consecutive tuples, the unit of transport and storage (Thesis 3.1).
 
-The tuples of a stream have positions 0, 1, 2, ...; positions are the time of the recovery
-protocols.  Event time is a column.  A punctuation (watermark) says that no tuple with a smaller
-event time is expected after this stream event; it takes effect after the event's last tuple.
+The tuples of a stream have rising positions; positions are the time of the recovery protocols.
+Event time is a column.  A punctuation (watermark) says that no tuple with a smaller event time is
+expected after this stream event; it takes effect after the event's last tuple.
+
+A stream event covers the positions from `start` to `end`; its tuples are at the last of them.  The
+positions before its tuples are those of tuples that went elsewhere: a filter keeps the positions of
+its input, a shuffle those of the whole output.  That is what makes a position of a filter's output
+mean something to the filter's source, without a table of which became which.
+
+Invariant of every stream: stream events cover positions without gap or overlap, and their `end`s
+are the same however often they are produced or read again.
 """
 
 from __future__ import annotations
@@ -13,18 +21,26 @@ import pyarrow as pa
 
 # The event-time clock of a stream that has none, or has not started: below every timestamp.
 NO_TIME = -(2**63)
+# Watermark of a stream that has ended: above every timestamp.
+END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
     """Tuples at `position`, `position + 1`, ..., and perhaps a watermark behind them.
 
-    Invariant: `position >= 0`; the batch may be empty when the event only carries a watermark.
+    Invariant: `0 <= start <= position`; the batch may be empty when the event only carries a
+    watermark, or covers positions whose tuples went elsewhere.  `start` is `position` unless given.
     """
 
     position: int
     batch: pa.RecordBatch
     watermark: int | None = None
+    start: int = -1
+
+    def __post_init__(self) -> None:
+        if self.start < 0:
+            object.__setattr__(self, "start", self.position)
 
     @property
     def end(self) -> int:
@@ -33,6 +49,14 @@ class StreamEvent:
 
     def split(self, position: int) -> tuple[StreamEvent, StreamEvent]:
         """The part before `position` and the part from it on, which keeps the watermark."""
-        rows = position - self.position
-        head = StreamEvent(self.position, self.batch.slice(0, rows))
-        return head, StreamEvent(position, self.batch.slice(rows), self.watermark)
+        rows = max(position - self.position, 0)
+        first = min(position, self.position)
+        head = StreamEvent(first, self.batch.slice(0, rows), None, self.start)
+        tail = self.batch.slice(rows)
+        return head, StreamEvent(self.end - tail.num_rows, tail, self.watermark, position)
+
+    def holding(self, batch: pa.RecordBatch) -> StreamEvent:
+        """The same stretch of the stream with other tuples, at most as many as it covers."""
+        position = self.end - int(batch.num_rows)
+        assert position >= self.start, "more tuples than positions: this step must log its output"
+        return StreamEvent(position, batch, self.watermark, self.start)

@@ -139,6 +139,11 @@ class Aggregate:
     # --- the normal path ---------------------------------------------------------------------
 
     @property
+    def divisible(self) -> bool:
+        """A stream event may be cut anywhere."""
+        return True
+
+    @property
     def open_parts(self) -> int:
         """How many parts are open: N."""
         return self._router.open_parts
@@ -175,7 +180,15 @@ class Aggregate:
             opened_slots=routing.opened_slots,
             opened_ids=routing.opened_rows + event.position,
             ended_ids=routing.ended_ids,
+            touched_slots=routing.touched_slots,
         )
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.array([], each.type) for each in self.schema], schema=self.schema
+        )
+        return Aggregate.process(self, StreamEvent(position, nothing, watermark))
 
     def _check_schema(self, event: StreamEvent) -> None:
         schema = event.batch.schema

@@ -407,7 +407,7 @@ class CountRouter:
                 registers[CLOCK] = max(registers[CLOCK], watermark)
                 missing = self._expire_at_end(output, done)
                 if missing == 0:
-                    return self._routing(output, slots)
+                    return self._routing(output, keys, slots)
             output.enlarge(missing)
 
     def _expire_at_end(self, output: Output, row: int) -> int:
@@ -423,10 +423,13 @@ class CountRouter:
             )
         )
 
-    def _routing(self, output: Output, slots: Int32s) -> Routing:
-        opened = output.opened[: self._registers[OPENED]]
-        still_open = self.ids_of(opened[:, 0]) == opened[:, 1] + self._registers[POSITION]
-        return output.routing(self._registers, slots, opened[still_open])
+    def _routing(self, output: Output, keys: Int32s, slots: Int32s) -> Routing:
+        registers = self._registers
+        opened = output.opened[: registers[OPENED]]
+        still_open = self.ids_of(opened[:, 0]) == opened[:, 1] + registers[POSITION]
+        routing = output.routing(registers, slots, opened[still_open])
+        # With a gap a key has one part, whose slot is the key.
+        return routing._replace(touched=keys) if registers[ADVANCE] > registers[SIZE] else routing
 
     def replay(
         self,

@@ -31,6 +31,13 @@ class Routing(NamedTuple):
     opened_rows: Int64s
     ended_ids: Int64s
     late_rows: Int64s
+    # Given where it differs from `slots`: in a gap, a part counts tuples that are not added to it.
+    touched: Int32s | None = None
+
+    @property
+    def touched_slots(self) -> Int32s:
+        """The slots of all parts that changed; -1, and slots of ended parts, mean nothing."""
+        return self.slots if self.touched is None else self.touched
 
 
 NO_CLOSINGS = Closings(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))

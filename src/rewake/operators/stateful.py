@@ -7,18 +7,28 @@ and an id (the position of the tuple that opened it, unique for ever).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
 
+# (output number, tuples); outputs without tuples are left out.
+Emissions = Sequence[tuple[int, pa.RecordBatch]]
+
+NO_SLOTS = np.zeros(0, np.int32)
+NO_IDS = np.zeros(0, np.int64)
+
 
 class Outcome(NamedTuple):
-    """What a turn did: emitted tuples, and the parts it opened and ended.
+    """What a turn did: emitted tuples, and the parts it opened, changed and ended.
 
-    Parts that opened and ended within the turn are in neither list.
+    Parts that opened and ended within the turn are neither among the opened nor the ended ones.
+    `touched_slots` holds at least the slots of all parts that changed, in any order and as often as
+    they did; -1, and slots of parts that have ended, mean nothing.
     """
 
     results: pa.RecordBatch | None
@@ -26,6 +36,7 @@ class Outcome(NamedTuple):
     opened_slots: Int32s
     opened_ids: Int64s
     ended_ids: Int64s
+    touched_slots: Int32s = NO_SLOTS
 
 
 class StoredParts(NamedTuple):
@@ -49,6 +60,14 @@ class StatefulOperator(Protocol):
     late_tuples: int
 
     @property
+    def divisible(self) -> bool:
+        """Whether a stream event may be cut anywhere and mean the same.
+
+        Not so where steps before the state leave tuples out: which positions the others have then
+        depends on the whole stream event, and it must be replayed as it came.
+        """
+
+    @property
     def open_parts(self) -> int:
         """How many parts are open: N (CEC II.B)."""
 
@@ -62,6 +81,9 @@ class StatefulOperator(Protocol):
 
     def process(self, event: StreamEvent) -> Outcome:
         """Apply a stream event; what it opened, closed and emitted."""
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
 
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open parts."""

@@ -3,4 +3,10 @@
 A host owes every approach the same three things, in this order: append what a turn records and wait
 until it is durable before forwarding results; after a crash, rebuild from the log before anything
 else; deliver input again from where the rebuilt operator says.
+
+An approach that comes with Rewake has a file of its own and one line here, which registers it.
 """
+
+from rewake.recovery import amnesia as _amnesia  # noqa: F401
+from rewake.recovery import continuous_eventual as _continuous_eventual  # noqa: F401
+from rewake.recovery import instant_checkpoints as _instant_checkpoints  # noqa: F401

@@ -9,6 +9,9 @@ Recovery: construct the eventual checkpoint, load it, replay input after T.  A r
 time t that belongs to window w is applied when t > t_w if w is in the checkpoint, and only when
 t > tc if it is not; until tc nothing is emitted, so nothing can be emitted twice.
 
+Where steps before the state leave tuples out, positions depend on whole stream events: a frame then
+says where its turn started, and replay starts with a whole turn, at or before T.
+
 The host must, in this order: append the record of a turn to the log; when it is durable, forward
 the results.  After a crash: read the log backwards for `recover`, then deliver input from
 `position` on.  Input at or before `acknowledged` will never be asked for again, once the turn's
@@ -19,43 +22,58 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
-from rewake.model.errors import DamagedFrame
+from rewake.model.errors import DamagedFrame, ReplayMismatch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Int32s
 from rewake.operators.stateful import Outcome, StatefulOperator
-from rewake.recovery.eventual_checkpoint import EventualCheckpoint, construct, pack_parts
+from rewake.recovery.approach import (
+    LATE_OUTPUT,
+    NOTHING,
+    RESULTS_OUTPUT,
+    Emit,
+    Turn,
+    by_port,
+    result_sections,
+    rows_in,
+)
+from rewake.recovery.eventual_checkpoint import (
+    EventualCheckpoint,
+    construct,
+    pack_metadata,
+    pack_parts,
+)
 from rewake.recovery.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
-RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
+__all__ = [
+    "LATE_OUTPUT",
+    "RESULTS_OUTPUT",
+    "ContinuousEventualCheckpointing",
+    "Turn",
+    "result_batch",
+]
+
 _MANY_FRAMES = 65_536
 
 
-class Turn(NamedTuple):
-    """What a turn yields: the record to append (None: nothing to persist), and what to forward."""
-
-    record: TurnRecord | None
-    results: pa.RecordBatch | None
-    late: pa.RecordBatch | None
-    checks: int
-
-
-_NOTHING = Turn(None, None, None, 0)
-
-
 class ContinuousEventualCheckpointing:
-    """One operator under CEC, driven turn by turn by a host."""
+    """One operator under CEC, driven turn by turn by a host.
 
-    def __init__(self, operator: StatefulOperator, policy: CheckpointPolicy) -> None:
+    `emit` makes a fragment's outputs of the operator's results; without one, results go to output 0
+    and late tuples to output 1.
+    """
+
+    def __init__(
+        self, operator: StatefulOperator, policy: CheckpointPolicy, emit: Emit = by_port
+    ) -> None:
         self.operator = operator
         self._policy = policy
+        self._emit = emit
         self._order = FootprintOrder(operator.ids_of)
         # The next input position; while recovering, replay lasts through this one.
         self.position = 0
@@ -65,59 +83,69 @@ class ContinuousEventualCheckpointing:
         # The record number at which each frame since the oldest needed one starts.
         self._frame_starts: deque[int] = deque()
         self._most_frames = _MANY_FRAMES
+        # Start and end of turns that opened windows, where they must be replayed whole.
+        self._turns: deque[tuple[int, int]] = deque()
 
     # --- the normal path ---------------------------------------------------------------------
 
     def turn(self, event: StreamEvent, now_ms: float = 0.0) -> Turn:
         """Process the next stream event, or replay it if the log has its effects already."""
-        assert event.position == self.position, (
-            f"the stream event at {event.position} is not the next one: {self.position}"
+        assert event.start == self.position, (
+            f"the stream event at {event.start} is not the next one: {self.position}"
         )
         if self.recovering:
             return self._replay(event, now_ms)
         outcome = self.operator.process(event)
         self.position = event.end
-        return self._footprints(outcome, now_ms)
+        return self._footprints(outcome, event.start, now_ms)
 
-    def _footprints(self, outcome: Outcome, now_ms: float) -> Turn:
+    def _footprints(self, outcome: Outcome, start: int, now_ms: float) -> Turn:
         order, t_end = self._order, self.position - 1
         first_record = order.records
-        results = outcome.results.num_rows if outcome.results is not None else 0
-        order.results(results)
+        outputs = self._emit(outcome)
+        tuples = rows_in(outputs)
+        order.results(tuples)
         order.opened(outcome.opened_slots, outcome.opened_ids)
         order.forget_dead(self.operator.open_parts)
         checked = self._policy.checks(self.extent(now_ms))
         if checked.size:
             order.checked(checked, self.operator.ids_of(checked), t_end)
-        sections = self._sections(outcome, checked, t_end)
+        sections = result_sections(outputs) + self._parts(outcome, checked, t_end)
         if not sections:
-            return _NOTHING
+            return NOTHING
+        whole = not self.operator.divisible and outcome.opened_slots.size > 0
+        if whole:
+            self._turns.append((start, self.position))
+        sections += self._metadata(start if whole else None)
+        record = self._record(first_record, tuples, sections)
+        return Turn(record, outputs, checked.size)
+
+    def _record(self, first_record: int, tuples: int, sections: list[Section]) -> TurnRecord:
         self._note_frame(first_record)
-        self._recorded = t_end
-        record = TurnRecord(
-            t_end=t_end,
+        self._recorded = self.position - 1
+        return TurnRecord(
+            t_end=self._recorded,
             timestamp=self.operator.clock,
             open_windows=self.operator.open_parts,
-            tuples=results,
-            records=order.records - first_record,
+            tuples=tuples,
+            records=self._order.records - first_record,
             sections=tuple(sections),
         )
-        return Turn(record, outcome.results, outcome.late, checked.size)
+
+    def bare_record(self) -> TurnRecord:
+        """A record that says no more than that input up to `position` has been consumed."""
+        assert not self.recovering, "the log has a record of this time already"
+        return self._record(self._order.records, 0, self._metadata(None))
 
     def _note_frame(self, first_record: int) -> None:
         self._frame_starts.append(first_record)
-        # A host that never asks which frames are needed must not pay for it with memory.
+        # A host that never asks what is needed must not pay for it with memory.
         if len(self._frame_starts) > self._most_frames:
             self._most_frames = 2 * self.frames_needed + _MANY_FRAMES
+            self._replay_from(self._order.oldest_time(self._recorded))
 
-    def _sections(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
+    def _parts(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
         sections = []
-        if outcome.results is not None:
-            results = outcome.results.serialize().to_pybytes()
-            sections.append(Section(SectionKind.RESULTS, results))
-        if outcome.late is not None:
-            late = outcome.late.serialize().to_pybytes()
-            sections.append(Section(SectionKind.RESULTS, late, LATE_OUTPUT))
         if outcome.opened_slots.size:
             columns = self.operator.opening_columns(outcome.opened_slots)
             opens = pack_parts(outcome.opened_ids, t_end, columns)
@@ -128,10 +156,13 @@ class ContinuousEventualCheckpointing:
             sections.append(Section(SectionKind.CHECKS, checks))
         if outcome.ended_ids.size:
             sections.append(Section(SectionKind.CLOSED, pack_parts(outcome.ended_ids, t_end, [])))
-        if sections and self.operator.late_tuples:
-            total = np.array([self.operator.late_tuples], np.int64)
-            sections.append(Section(SectionKind.METADATA, pack_columns([total])))
         return sections
+
+    def _metadata(self, turn_start: int | None) -> list[Section]:
+        late = self.operator.late_tuples
+        if not late and turn_start is None:
+            return []
+        return [Section(SectionKind.METADATA, pack_metadata(late, turn_start))]
 
     # --- what the host and the policy may know -----------------------------------------------
 
@@ -151,7 +182,15 @@ class ContinuousEventualCheckpointing:
 
         Turns that left no record are not in the log: their input would be replayed.
         """
-        return self._order.oldest_time(self._recorded)
+        return self._replay_from(self._order.oldest_time(self._recorded)) - 1
+
+    def _replay_from(self, oldest_time: int) -> int:
+        """Where replay starts: behind T, or with the turn that holds it if that must be whole."""
+        position = oldest_time + 1
+        # T only rises, so earlier turns are never asked for again.
+        while self._turns and self._turns[0][1] <= position:
+            self._turns.popleft()
+        return min(position, self._turns[0][0]) if self._turns else position
 
     @property
     def frames_needed(self) -> int:
@@ -164,6 +203,15 @@ class ContinuousEventualCheckpointing:
             self._frame_starts.popleft()
         return len(self._frame_starts)
 
+    def progress(self) -> dict[str, float]:
+        """Figures for people: open windows, extent, tuples to replay."""
+        extent = self.extent()
+        return {
+            "open_windows": extent.open_windows,
+            "extent_records": extent.records,
+            "replay_tuples": extent.tuples,
+        }
+
     def check_invariants(self) -> None:
         """What always holds between turns."""
         self._order.check_invariants(self.operator.opened_at)
@@ -173,13 +221,17 @@ class ContinuousEventualCheckpointing:
 
     @classmethod
     def recover(
-        cls, operator: StatefulOperator, policy: CheckpointPolicy, frames: Iterable[Frame]
+        cls,
+        operator: StatefulOperator,
+        policy: CheckpointPolicy,
+        frames: Iterable[Frame],
+        emit: Emit = by_port,
     ) -> ContinuousEventualCheckpointing:
         """Rebuild from a log given newest frame first; `operator` is new.
 
         Deliver input from `position` on; `recovering` tells how long it is a replay.
         """
-        self = cls(operator, policy)
+        self = cls(operator, policy, emit)
         checkpoint = construct(frames)
         if checkpoint is not None:
             self._load(checkpoint)
@@ -197,7 +249,8 @@ class ContinuousEventualCheckpointing:
         footprints = Footprints(slots, ids, checkpoint.footprint_records, times)
         self._order.restore(footprints, checkpoint.extent_records)
         self._frame_starts = deque(checkpoint.frame_starts)
-        self.position = checkpoint.oldest_time + 1
+        self._turns = deque(checkpoint.turns)
+        self.position = self._replay_from(checkpoint.oldest_time)
         self._replay_through = self._recorded = checkpoint.time
         if not self.recovering:
             self.operator.end_replay()
@@ -210,19 +263,28 @@ class ContinuousEventualCheckpointing:
     def _replay(self, event: StreamEvent, now_ms: float) -> Turn:
         past, live = event, None
         if event.end > self._replay_through + 1:
+            self._check_divisible(event)
             past, live = event.split(self._replay_through + 1)
         self.operator.replay(past)
         self.position = past.end
         if self.recovering:
-            return _NOTHING
+            return NOTHING
         self.operator.end_replay()
         if live is None:
             # The watermark behind the last replayed tuple may or may not have been applied
             # before the crash; applying it again changes nothing.
             live = StreamEvent(past.end, event.batch.slice(0, 0), event.watermark)
-        if live.batch.num_rows == 0 and live.watermark is None:
-            return _NOTHING
+        if live.end == live.start and live.watermark is None:
+            return NOTHING
         return self.turn(live, now_ms)
+
+    def _check_divisible(self, event: StreamEvent) -> None:
+        if not self.operator.divisible:
+            raise ReplayMismatch(
+                f"the log ends at input position {self._replay_through}, inside the stream event "
+                f"from {event.start} to {event.end}: the input was cut differently before the "
+                "crash; deliver stream events as they were, or filter in a fragment of its own"
+            )
 
 
 def result_batch(

@@ -12,6 +12,8 @@ position of the tuple that opened it.
 - CHECKS: the whole state as of `t_end`.
 - CLOSED: windows that were open before the turn and are not after it; their RESULTs, if they have
   any, are in the same frame.
+- METADATA: how many tuples were late so far, then, where stream events must be replayed whole, the
+  position at which the turn started (of a turn that opened windows).
 """
 
 from __future__ import annotations
@@ -112,6 +114,8 @@ class EventualCheckpoint:
     extent_records: int
     frame_starts: list[int]
     next_sequence: int
+    # Start and end of the turns that opened windows, oldest first, where the log says so.
+    turns: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def extent_frames(self) -> int:
@@ -135,7 +139,7 @@ class EventualCheckpoint:
         return self.time - self.oldest_time
 
 
-class _Construction:
+class Construction:
     """Reads frames newest first until every open window has been found."""
 
     def __init__(self, last: Frame) -> None:
@@ -192,12 +196,16 @@ class _Construction:
 
 def construct(frames: Iterable[Frame]) -> EventualCheckpoint | None:
     """The eventual checkpoint of a log given newest frame first; None for an empty log."""
-    building: _Construction | None = None
+    building: Construction | None = None
     last: Frame | None = None
+    turns: list[tuple[int, int]] = []
     for frame in frames:
         if building is None or last is None:
-            last, building = frame, _Construction(frame)
+            last, building = frame, Construction(frame)
         building.read(frame)
+        start = _metadata(frame)[1]
+        if start is not None:
+            turns.append((start, frame.t_end + 1))
         if building.found >= building.wanted:
             break
     if building is None or last is None:
@@ -215,24 +223,34 @@ def construct(frames: Iterable[Frame]) -> EventualCheckpoint | None:
     return EventualCheckpoint(
         time=last.t_end,
         clock=last.timestamp,
-        late_tuples=_late_tuples(last),
+        late_tuples=_metadata(last)[0],
         openings=building.openings.stored(),
         snapshots=building.snapshots.stored(),
         footprint_records=building.records - back,
         extent_records=building.records,
         frame_starts=[building.records - back for back in reversed(building.frame_backs)],
         next_sequence=last.sequence + 1,
+        turns=turns[::-1],
     )
 
 
-def _late_tuples(frame: Frame) -> int:
+def pack_metadata(late_tuples: int, turn_start: int | None) -> bytes:
+    """A METADATA section."""
+    numbers = (late_tuples,) if turn_start is None else (late_tuples, turn_start)
+    return pack_columns([np.array([number], np.int64) for number in numbers])
+
+
+def _metadata(frame: Frame) -> tuple[int, int | None]:
+    """How many tuples were late so far, and where the turn started, if the frame says so."""
     payload = frame.section(SectionKind.METADATA)
     if payload is None:
-        return 0
+        return 0, None
     columns = unpack_columns(payload)
-    if len(columns) != 1 or columns[0].size != 1 or columns[0].dtype != np.int64:
+    if not 1 <= len(columns) <= 2 or any(
+        column.size != 1 or column.dtype != np.int64 for column in columns
+    ):
         raise DamagedFrame(f"frame {frame.sequence} has metadata of another operator")
-    late = int(columns[0][0])
-    if late < 0:
-        raise DamagedFrame(f"frame {frame.sequence} counts {late} late tuples")
-    return late
+    late, *starts = (int(column[0]) for column in columns)
+    if late < 0 or any(not 0 <= start <= frame.t_end for start in starts):
+        raise DamagedFrame(f"frame {frame.sequence} counts {late} late tuples, starts at {starts}")
+    return late, starts[0] if starts else None

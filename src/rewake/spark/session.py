@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Enough for any drill; a task of somebody's own that fails every time ends within seconds.
+_TASK_FAILURES = 200
 # These would send the session elsewhere than to this machine, or to another Spark.
 _MISLEADING = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER")
 
@@ -31,20 +33,25 @@ _MISLEADING = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "
 def local_session(
     *,
     cores: int | None = None,
+    nodes: int = 0,
     app_name: str = "rewake",
     conf: Mapping[str, str] | None = None,
 ) -> "SparkSession":
     """Start Spark in this process's own JVM with `cores` task slots (default: all cores).
 
-    `conf` is added last and wins.  Raises `MissingRequirement` without pyspark or Java, and
-    `UsageError` when this process already has a session, whose settings could not be changed.
+    With `nodes`, there are as many slots more, for tasks that live as long as a query and may be
+    killed hundreds of times.  `conf` is added last and wins.  Raises `MissingRequirement` without
+    pyspark or Java, and `UsageError` when this process already has a session, whose settings could
+    not be changed.
     """
     if cores is not None and cores < 1:
         raise UsageError(f"cores is {cores}; give 1 or more")
+    if nodes < 0:
+        raise UsageError(f"nodes is {nodes}; give 0 or more")
     if find_spec("pyspark") is None:
         raise MissingRequirement("pyspark is not installed; pip install 'rewake[spark]'")
     _refuse_a_second_session()
-    settings = session_settings(cores or available_cores(), conf or {})
+    settings = session_settings(cores or available_cores(), conf or {}, nodes)
     with _environment(launch_environment(require_java())):
         return _start(app_name, settings)
 
@@ -79,7 +86,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def session_settings(cores: int, conf: Mapping[str, str]) -> dict[str, str]:
+def session_settings(cores: int, conf: Mapping[str, str], nodes: int = 0) -> dict[str, str]:
     """Return Spark's settings for a quiet session on loopback, with the caller's put on top."""
     # A URI: the options are split at spaces, which a path may have.
     quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
@@ -91,9 +98,25 @@ def session_settings(cores: int, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores),
     }
+    if nodes:
+        settings |= _settings_for_nodes(cores + nodes)
     settings |= conf
     settings[_JAVA_OPTIONS] = f"{quiet} {conf.get(_JAVA_OPTIONS, '')}".strip()
     return settings
+
+
+def _settings_for_nodes(slots: int) -> dict[str, str]:
+    """Return what tasks need that live as long as a query and are killed now and then."""
+    return {
+        # Without the second number, Spark gives a local job up when the first process dies.
+        "spark.master": f"local[{slots},{_TASK_FAILURES}]",
+        "spark.python.daemon.module": "rewake.spark.daemon",
+        "spark.python.worker.reuse": "true",
+        # From the end of a task to the end of a process that does not notice it.
+        "spark.python.task.killTimeout": "200ms",
+        # A second attempt of a node would supersede the first, which is well.
+        "spark.speculation": "false",
+    }
 
 
 def launch_environment(java: Java) -> dict[str, str | None]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rewake.connectors.item_stream import ItemStream
 from rewake.lab.demo_check import ItemResult, Verdict, compare, expected_results
-from rewake.lab.item_stream import ItemStream
 
 EXPECTED = [ItemResult(number % 3, 100 + number, number / 2) for number in range(9)]
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rewake.cli.app import app, main
-from rewake.lab.item_stream import SCHEMA, ItemStream
+from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.log.layout import segment_id
 from rewake.log.testing import sample_turn
 from rewake.operators.aggregate import Aggregate, AggregateSpec

@@ -52,7 +52,7 @@ def test_a_refused_event_leaves_everything_as_it_was():
     with pytest.raises(SchemaMismatch):
         cec.turn(StreamEvent(1, pa.record_batch([pa.array(["x"])], ["k"])))
     assert cec.position == 1
-    assert cec.turn(event(1, [1])).results.to_pylist() == [{"k": 1, "count": 2}]
+    assert cec.turn(event(1, [1])).on(0).to_pylist() == [{"k": 1, "count": 2}]
 
 
 def test_the_record_of_a_turn_states_its_results():
@@ -88,7 +88,7 @@ def test_a_watermark_between_the_last_record_and_the_crash_is_applied_after_reco
     for replayed in ([event(0, [1], [3], 10)], [event(0, [1], [3]), event(1, [], [], 10)]):
         cec = start(time_window(10), frames, time="t")
         turns = [cec.turn(each) for each in replayed]
-        assert turns[-1].results.column("count").to_pylist() == [1]
+        assert turns[-1].on(0).column("count").to_pylist() == [1]
 
 
 def test_replay_ends_in_the_middle_of_an_event():
@@ -99,7 +99,7 @@ def test_replay_ends_in_the_middle_of_an_event():
     assert cec.recovering
     turn = cec.turn(event(0, [1, 1, 1, 2]))
     assert not cec.recovering
-    assert turn.results.to_pylist() == [{"k": 1, "count": 3}]
+    assert turn.on(0).to_pylist() == [{"k": 1, "count": 3}]
     assert cec.position == 4
 
 
@@ -109,6 +109,6 @@ def test_closing_very_many_windows_at_once_leaves_nothing_behind():
     keys = np.arange(70_000)
     cec.turn(event(0, keys, np.zeros_like(keys)))
     turn = cec.turn(event(keys.size, keys, np.zeros_like(keys)))
-    assert turn.results.num_rows == keys.size
+    assert turn.on(0).num_rows == keys.size
     assert cec.extent().records == 0
     cec.check_invariants()

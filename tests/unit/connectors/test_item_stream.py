@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.lab.item_stream import SCHEMA, ItemStream
+from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.model.errors import UsageError
 
 seeds = st.integers(0, 2**64)

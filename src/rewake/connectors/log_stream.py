@@ -1,0 +1,246 @@
+"""Any stream of Rewake as a source, by the folder of its log (Thesis 3.1: a PSO is a stream too).
+
+One frame of the log is one stream event.  Positions are those of the log, which number the tuples
+over all outputs of its fragment; a stream event of one output covers those that went to the others.
+Watermarks are the frames' punctuations and hold for every output.
+
+Where the stream begins, and where it ends unless it is followed, is settled when the value is made:
+it travels with the query, so every attempt of every node reads the same stretch.  What has been
+trimmed meanwhile raises `OutOfRange`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from rewake.connectors.cutting import check_shard, schema_json
+from rewake.log.columns import unpack_columns
+from rewake.log.descriptor import Descriptor
+from rewake.log.frame import Frame, SectionKind
+from rewake.log.reader import LogReader, Tail
+from rewake.model.errors import DamagedFrame, OutOfRange, ReplayMismatch, UsageError
+from rewake.model.stream_event import StreamEvent
+from rewake.stores import open_log_reader
+
+__all__ = ["StreamReader", "StreamSource"]
+
+# Frames are read some at a time: enough to spare looks at the log, few enough to hold in memory.
+_FRAMES: Final = 16
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """One output of the log at `path` (a list of paths when it is striped).
+
+    `from_` is a position, "earliest" (what is still there) or "latest" (what comes from now on).
+    Earlier positions are covered by the first stream event, as if their tuples went elsewhere.
+    With `follow` the stream goes on as the log does; without, it ends where the log ends now.
+    `schema` is taken from the log's metadata unless given.
+    """
+
+    path: PathLike | Sequence[PathLike]
+    from_: int | str = 0
+    output: int = 0
+    follow: bool = True
+    schema: pa.Schema | None = None
+    paths: tuple[str, ...] = field(init=False)
+    log_id: int = field(init=False)
+    first_position: int = field(init=False)
+    end_sequence: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = [self.path] if isinstance(self.path, str | os.PathLike) else self.path
+        paths = tuple(os.path.abspath(os.fspath(each)) for each in given)
+        with open_log_reader(paths) as reader:
+            schema = self.schema or _stored_schema(reader.descriptor, self.output)
+            settled = {
+                "path": paths[0] if len(paths) == 1 else paths,
+                "paths": paths,
+                "log_id": reader.descriptor.log_id,
+                "first_position": _settled(self.from_, reader),
+                "end_sequence": None if self.follow else reader.end_sequence,
+                "schema": schema,
+            }
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+
+    def describe(self) -> dict[str, Any]:
+        """Which log, and which stretch of which output."""
+        return {
+            "kind": "stream",
+            "log_id": f"{self.log_id:016x}",
+            "output": self.output,
+            "first_position": self.first_position,
+            "end_sequence": self.end_sequence,
+            "schema": schema_json(self.schema),
+        }
+
+    def open(self, shard: int, shards: int) -> StreamReader:
+        """Open the log; it is one partition, so there is one shard."""
+        check_shard(shard, shards)
+        if shards != 1:
+            raise UsageError(
+                f"the log at {self.paths[0]} is one partition and cannot be read in {shards} "
+                "shards; use one shard for this source, and more for the steps after it"
+            )
+        reader = open_log_reader(self.paths)
+        if reader.descriptor.log_id != self.log_id:
+            reader.close()
+            raise ReplayMismatch(
+                f"the log at {self.paths[0]} is another one than when the query began; restore it, "
+                "or start a new query in a new folder"
+            )
+        return StreamReader(self, reader)
+
+
+class StreamReader:
+    """A log, open for reading along."""
+
+    def __init__(self, source: StreamSource, reader: LogReader) -> None:
+        self._source = source
+        self._reader = reader
+        self._empty = pa.RecordBatch.from_pylist([], source.schema)
+        self._tail: Tail | None = None
+        self._frames: deque[Frame] = deque()
+        self._wanted = self._next_sequence = 0
+        self._begun = False
+
+    def seek(self, position: int) -> None:
+        """Go on with the stream event that holds `position`, and with punctuations from there on.
+
+        Raises OutOfRange when the position has been trimmed, or is beyond the end.
+        """
+        self._reader.reload()
+        view = self._reader.view
+        begin = max(position, self._source.first_position)
+        if not view.first_position <= begin <= view.frontier.position:
+            raise OutOfRange(
+                f"position {begin} is not in the log at {self._source.paths[0]}: it has "
+                f"{view.first_position} to {view.frontier.position}"
+            )
+        self._wanted = position
+        self._begun = False
+        self._frames.clear()
+        # A frame without tuples holds no position, so it can only be found by its neighbour.
+        if begin == view.first_position:
+            self._tail = self._reader.tail()
+        else:
+            self._tail = self._reader.tail(from_position=begin - 1)
+        self._next_sequence = self._tail.sequence
+
+    def read(self, now_ms: float) -> StreamEvent | None:  # noqa: ARG002 - a log keeps its own time
+        """The next stream event, or None when there is none yet."""
+        while (frame := self._peek()) is not None:
+            event = None if self._is_before(frame) else self._event(frame)
+            # Only now: a frame that cannot be read must not be passed over by reading again.
+            self._frames.popleft()
+            self._next_sequence = frame.sequence + 1
+            if event is not None:
+                self._begun = True
+                return event
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all up to the end has been read; never, when the log is followed."""
+        end = self._source.end_sequence
+        return end is not None and self._next_sequence >= end
+
+    def close(self) -> None:
+        """Release the log."""
+        self._reader.close()
+
+    def _peek(self) -> Frame | None:
+        if self.ended:
+            return None
+        if not self._frames:
+            if self._tail is None:
+                self.seek(0)
+            assert self._tail is not None
+            self._frames.extend(self._tail.poll(max_frames=_FRAMES))
+        return self._frames[0] if self._frames else None
+
+    def _is_before(self, frame: Frame) -> bool:
+        """Whether a frame lies before what is wanted; not so one without tuples right there."""
+        begin = max(self._wanted, self._source.first_position)
+        return frame.position < begin and frame.position + frame.tuples <= begin
+
+    def _event(self, frame: Frame) -> StreamEvent | None:
+        """What a frame sends on the output; None when it sends nothing at all."""
+        watermark = _punctuation(frame)
+        if not frame.tuples and watermark is None:
+            return None
+        batch = self._batch(frame)
+        start, end = frame.position, frame.position + frame.tuples
+        first = self._source.first_position
+        if start <= first and not self._begun:
+            # The first stream event covers all that lies before the beginning.
+            batch = batch.slice(max(batch.num_rows - (end - first), 0))
+            start = 0
+        return StreamEvent(end - batch.num_rows, batch, watermark, start)
+
+    def _batch(self, frame: Frame) -> pa.RecordBatch:
+        payload = frame.section(SectionKind.RESULTS, self._source.output)
+        if payload is None:
+            return self._empty
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._source.schema)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
+            raise DamagedFrame(
+                f"the results of frame {frame.sequence} in {self._source.paths[0]} are not a batch "
+                f"of the stream's columns ({', '.join(self._empty.schema.names)}): {error}"
+            ) from error
+        if batch.num_rows > frame.tuples:
+            raise DamagedFrame(
+                f"frame {frame.sequence} in {self._source.paths[0]} counts {frame.tuples} tuples "
+                f"and holds {batch.num_rows} on output {self._source.output}"
+            )
+        return batch
+
+
+def _punctuation(frame: Frame) -> int | None:
+    """The watermark behind a frame's tuples; a frame has at most one, for all outputs."""
+    payload = frame.section(SectionKind.PUNCTUATIONS)
+    if payload is None:
+        return None
+    columns = unpack_columns(payload)
+    if len(columns) != 1 or columns[0].size != 1:
+        raise DamagedFrame(f"frame {frame.sequence} has a punctuation of another form")
+    return int(columns[0][0])
+
+
+def _stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
+    """The schema that the log's metadata gives for an output: `schema`, or `schema-<output>`."""
+    metadata = descriptor.metadata
+    stored = metadata.get(f"schema-{output}", metadata.get("schema") if output == 0 else None)
+    if not isinstance(stored, bytes):
+        raise UsageError(
+            f"log {descriptor.name!r} does not say which columns output {output} has; give schema="
+        )
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(stored))
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise DamagedFrame(
+            f"the schema in the metadata of log {descriptor.name!r} cannot be read: {error}"
+        ) from error
+
+
+def _settled(begin: int | str, reader: LogReader) -> int:
+    if begin == EARLIEST:
+        return reader.view.first_position
+    if begin == LATEST:
+        return reader.end_position
+    if isinstance(begin, int) and begin >= 0:
+        return begin
+    raise UsageError(f"from_={begin!r}; give a position, {EARLIEST!r} or {LATEST!r}")

@@ -1,0 +1,120 @@
+"""Rows that are at hand: a source for tests and small data.
+
+The rows are kept as Arrow IPC bytes, so that the value travels with the query and its description
+can tell it from any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+
+from rewake.connectors.cutting import (
+    EVENT_TUPLES,
+    CutReader,
+    beyond_the_end,
+    check_cut,
+    check_shard,
+    check_time_column,
+    plain_batch,
+    plain_schema,
+    schema_json,
+    shard_tuples,
+)
+from rewake.model.errors import SchemaMismatch, UsageError
+
+__all__ = ["Batches"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Batches:
+    """The rows of a table or of record batches, cut into stream events of `event_tuples`.
+
+    With `time_column`, in whose order the rows must be, stream events carry watermarks.  Shard k of
+    n has the stream events k, k + n, k + 2n, ...; its positions are 0, 1, 2, ... all the same.
+    """
+
+    content: bytes = field(repr=False)
+    event_tuples: int
+    time_column: str | None
+
+    def __init__(
+        self,
+        rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch],
+        event_tuples: int = EVENT_TUPLES,
+        time_column: str | None = None,
+    ) -> None:
+        check_cut(event_tuples)
+        table = _as_table(rows)
+        check_time_column(time_column, table.schema)
+        _check_order(table, time_column)
+        object.__setattr__(self, "content", _encoded(table))
+        object.__setattr__(self, "event_tuples", event_tuples)
+        object.__setattr__(self, "time_column", time_column)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its tuples."""
+        return pa.ipc.open_stream(self.content).schema
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, with a digest of the rows."""
+        return {
+            "kind": "batches",
+            "schema": schema_json(self.schema),
+            "event_tuples": self.event_tuples,
+            "time_column": self.time_column,
+            "sha256": sha256(self.content).hexdigest(),
+        }
+
+    def open(self, shard: int, shards: int) -> CutReader:
+        """Open one of `shards` disjoint parts."""
+        check_shard(shard, shards)
+        table = pa.ipc.open_stream(self.content).read_all()
+        end = shard_tuples(table.num_rows, self.event_tuples, shard, shards)
+
+        def rows_from(position: int) -> Iterator[pa.RecordBatch]:
+            if position > end:
+                raise beyond_the_end(position, end)
+            first = position // self.event_tuples * shards + shard
+            step = shards * self.event_tuples
+            for start in range(first * self.event_tuples, table.num_rows, step):
+                yield from table.slice(start, self.event_tuples).to_batches()
+
+        return CutReader(rows_from, table.schema, self.event_tuples, self.time_column)
+
+
+def _as_table(rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        batches, schema = rows.to_batches(), rows.schema
+    else:
+        batches = [rows] if isinstance(rows, pa.RecordBatch) else list(rows)
+        if not batches:
+            raise UsageError("no record batches; give a table, also an empty one, for its columns")
+        schema = batches[0].schema
+    plain = plain_schema(schema)
+    for number, batch in enumerate(batches):
+        if not plain_schema(batch.schema).equals(plain):
+            raise SchemaMismatch(f"record batch {number} has other columns than the first one")
+    return pa.Table.from_batches([plain_batch(each, plain) for each in batches], plain)
+
+
+def _check_order(table: pa.Table, time_column: str | None) -> None:
+    if time_column is None:
+        return
+    times = table[time_column].cast(pa.int64()).drop_null().to_numpy()
+    if (times[1:] < times[:-1]).any():
+        raise UsageError(
+            f"the rows are not in the order of {time_column!r}; sort them, or leave time_column out"
+        )
+
+
+def _encoded(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(sink.getvalue())

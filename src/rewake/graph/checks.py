@@ -1,0 +1,75 @@
+"""What is checked when a step is added: shards, keys, schemas.  Errors name the step and column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rewake.graph.steps import Port
+from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.expression_compiler import no_column
+from rewake.operators.keys import KeyColumn
+
+MAX_SHARDS = 256
+
+
+def checked_shards(name: str, shards: int) -> int:
+    """A number of shards, if it is one."""
+    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= MAX_SHARDS:
+        raise UsageError(
+            f"step {name!r}: shards is a number from 1 to {MAX_SHARDS}, not {shards!r}"
+        )
+    return shards
+
+
+def check_key(name: str, key: str, schema: pa.Schema) -> None:
+    """Refuse a column that tuples cannot be divided by."""
+    if key not in schema.names:
+        raise SchemaMismatch(f"step {name!r}: {no_column(key, schema.names)}")
+    try:
+        KeyColumn(schema.field(key))
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"step {name!r}: partition_by: {error}") from error
+
+
+def built_aggregate(name: str, spec: AggregateSpec, schema: pa.Schema) -> Aggregate:
+    """The operator, built to check the spec; near names for columns that are not there."""
+    columns = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
+    for column in columns:
+        if column and column not in schema.names:
+            raise SchemaMismatch(f"step {name!r}: {no_column(column, schema.names)}")
+    try:
+        return Aggregate(spec, schema)
+    except UsageError as error:
+        raise type(error)(f"step {name!r}: {error}") from error
+
+
+def united_schema(name: str, ports: Sequence[Port]) -> pa.Schema:
+    """The schema of a union; a column may be null if it may be in any of the streams."""
+    for port in ports[1:]:
+        problem = difference(ports[0], port)
+        if problem:
+            raise SchemaMismatch(f"step {name!r}: streams of a union need one schema: {problem}")
+    columns = zip(*(port.schema for port in ports), strict=True)
+    return pa.schema(
+        [same[0].with_nullable(any(each.nullable for each in same)) for same in columns]
+    )
+
+
+def difference(first: Port, second: Port) -> str:
+    """What tells two schemas apart, in words; nothing when they are the same."""
+    names = first.schema.names
+    if names != second.schema.names:
+        return (
+            f"{first.name!r} has columns {', '.join(names)}, but {second.name!r} has "
+            f"{', '.join(second.schema.names)}"
+        )
+    for one, other in zip(first.schema, second.schema, strict=True):
+        if one.type != other.type:
+            return (
+                f"column {one.name!r} is {one.type} in {first.name!r}, but {other.type} in "
+                f"{second.name!r}"
+            )
+    return ""

@@ -1,0 +1,227 @@
+"""A plan seen from afar: fragments instead of nodes, and in words what each is.
+
+What `explain` and `picture` have in common.  Everything here is read off the plan, so it is what
+runs, not what was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rewake.graph.plan import NodePlan, Plan
+from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.expressions import expression
+from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, StatelessStep
+from rewake.operators.functions import AggregateFunction
+from rewake.operators.windows import CountWindow
+
+PRECISE = "precise"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """All channels from one fragment to another on one port."""
+
+    start: str
+    end: str
+    # How tuples are divided among the shards.
+    words: str
+    late: bool
+    # Whether it leads back to a fragment that comes before, or to the same one.
+    back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One fragment: its shards' nodes (which only differ by number), and what it is in words."""
+
+    nodes: tuple[NodePlan, ...]
+    kind: str
+    # What it does, a line for each step.
+    work: tuple[str, ...]
+    guarantee: str
+    streams: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The fragment's name."""
+        return self.nodes[0].fragment
+
+    @property
+    def shards(self) -> int:
+        """How many nodes run it."""
+        return len(self.nodes)
+
+    @property
+    def approach(self) -> str:
+        """How it recovers; nothing when there is nothing to recover."""
+        node = self.nodes[0]
+        return "" if node.transparent or node.sink is not None else _approach(node)
+
+    @property
+    def log(self) -> str:
+        """Whether its output is logged, and why."""
+        node = self.nodes[0]
+        return f"{'logged' if node.logs else 'not logged'}: {node.logs_because}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All fragments in the order of the plan, and what joins them."""
+
+    boxes: tuple[Box, ...]
+    edges: tuple[Edge, ...]
+
+
+def overview(plan: Plan) -> Overview:
+    """The fragments and edges of a plan."""
+    groups: dict[str, list[NodePlan]] = {}
+    for node in plan.nodes:
+        groups.setdefault(node.fragment, []).append(node)
+    edges = tuple(_edges(plan, list(groups)))
+    guarantees = _guarantees(groups, edges)
+    boxes = []
+    for name, nodes in groups.items():
+        names = {node.name for node in nodes}
+        streams = tuple(
+            stream
+            for stream, outputs in plan.streams.items()
+            if any(node in names for node, _ in outputs)
+        )
+        united = [edge.start for edge in edges if edge.end == name]
+        kind, work = _kind(nodes[0], united), tuple(_work(nodes[0], united))
+        boxes.append(Box(tuple(nodes), kind, work, guarantees[name], streams))
+    return Overview(tuple(boxes), edges)
+
+
+# --- edges and guarantees --------------------------------------------------------------------
+
+
+def _edges(plan: Plan, order: list[str]) -> Iterable[Edge]:
+    nodes = {node.name: node for node in plan.nodes}
+    seen = set()
+    for node in plan.nodes:
+        for channel in node.inputs:
+            if channel.upstream is None:
+                continue
+            start = nodes[channel.upstream]
+            route = start.program.routes[channel.output]
+            key = (start.fragment, node.fragment, route.port)
+            if key not in seen:
+                seen.add(key)
+                back = order.index(start.fragment) >= order.index(node.fragment)
+                yield Edge(*key[:2], _division(start, node, route), route.port == 1, back)
+
+
+def _division(start: NodePlan, end: NodePlan, route: OutputRoute) -> str:
+    if route.keys is not None:
+        return f"by {', '.join(route.keys)} into {route.parts}"
+    if end.shards > 1:
+        return "one to one"
+    return "" if start.shards == 1 else f"{start.shards} into 1"
+
+
+def _guarantees(groups: dict[str, list[NodePlan]], edges: Iterable[Edge]) -> dict[str, str]:
+    """What holds for each fragment's output: the weakest of its own and those before it."""
+    feeds: dict[str, list[str]] = {}
+    for edge in edges:
+        feeds.setdefault(edge.start, []).append(edge.end)
+    found = dict.fromkeys(groups, PRECISE)
+    for name, (node, *_) in groups.items():
+        own = PRECISE if node.transparent or node.sink else node.approach.guarantee
+        if own == PRECISE:
+            continue
+        waiting, reached = [name], {name}
+        while waiting:
+            here = waiting.pop()
+            words = own if here == name else f"{own}, because of {name}"
+            found[here] = words if found[here] == PRECISE or here == name else found[here]
+            fed = [each for each in feeds.get(here, []) if each not in reached]
+            reached.update(fed)
+            waiting += fed
+    return found
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def _kind(node: NodePlan, united: Sequence[str]) -> str:
+    if node.sink is not None:
+        return "sink"
+    if node.program.stateful is not None:
+        return "aggregate"
+    if node.inputs[0].source is not None:
+        return "source"
+    if node.inputs[0].produced:
+        return "entry"
+    if len(united) > 1:
+        return "union"
+    steps = node.program.before
+    return "filter" if all(isinstance(step, FilterStep) for step in steps) else "map"
+
+
+def _work(node: NodePlan, united: Sequence[str]) -> Iterable[str]:
+    first = node.inputs[0]
+    if first.source is not None:
+        yield f"read {_described(first.source.describe())}"
+    elif first.produced:
+        yield "take what producers send"
+    elif len(united) > 1:
+        yield f"unite {', '.join(united)}"
+    yield from (_step(step) for step in node.program.before)
+    if node.program.stateful is not None:
+        yield from _aggregate(node.program.stateful)
+    yield from (_step(step) for step in node.program.after)
+    if node.sink is not None:
+        yield f"write {_described(node.sink.describe())}"
+
+
+def _step(step: StatelessStep) -> str:
+    match step:
+        case FilterStep():
+            return f"filter {expression(step.predicate).text}"
+        case MapStep():
+            columns = [(name, expression(each).text) for name, each in step.columns]
+            return "map " + ", ".join(
+                text if name in (text, "") else f"{name} = {text}" for name, text in columns
+            )
+        case _:
+            return step.name
+
+
+def _aggregate(spec: AggregateSpec) -> Iterable[str]:
+    functions = ", ".join(_function(each) for each in spec.aggregates)
+    yield f"{functions} by {', '.join(spec.by)}"
+    size, advance = spec.window.size, spec.window.advance
+    unit = " tuples" if isinstance(spec.window, CountWindow) else f" of {spec.time}"
+    window = f"windows of {size}{unit}"
+    window += "" if size == advance else f", one every {advance}"
+    window += f", at most {spec.timeout} of {spec.time}" if spec.timeout is not None else ""
+    window += f", slack {spec.slack}" if spec.slack else ""
+    yield window
+
+
+def _function(function: AggregateFunction) -> str:
+    text = f"{type(function).__name__.lower()}({function.column or '*'})"
+    return f"{text} as {function.name}" if function.name else text
+
+
+def _approach(node: NodePlan) -> str:
+    settings = node.approach.settings()
+    known = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
+    return f"{node.approach.name}({known})" if known else node.approach.name
+
+
+def _described(values: dict[str, Any]) -> str:
+    """A source or sink in one line: its kind, then what else it says, cut where it gets long."""
+    rest = dict(values)
+    kind = rest.pop("kind", None) or rest.pop("source", None) or rest.pop("sink", None)
+    texts = [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in rest.items()
+    ]
+    text = " ".join([*([str(kind)] if kind else []), *texts])
+    return text if len(text) <= 72 else text[:71] + "…"

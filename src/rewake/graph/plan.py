@@ -1,0 +1,96 @@
+"""The plan of a query: which nodes there are, what each runs, and which channels join them.
+
+A plan is made once, from the graph, on the driver; every node gets its own part of it.  Plain
+values only: hosts and the simulator build the working objects from them.
+
+Positions: all outputs of a fragment share one line of positions.  A fragment that logs numbers its
+output tuples over all outputs (positions of its log); one that does not keeps its input's
+positions.  A stream event on one output covers the positions that went to the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rewake.model.connectors import Sink, Source
+from rewake.recovery.approach import Approach
+
+if TYPE_CHECKING:
+    from rewake.operators.fragment import FragmentProgram
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """One input channel of a node.
+
+    Exactly one is set: `upstream` (a node, with the number of its output), `source`, or neither:
+    then producers connect to the node from outside, and the channel is theirs.
+    """
+
+    name: str
+    schema: pa.Schema
+    upstream: str | None = None
+    output: int = 0
+    source: Source | None = None
+
+    @property
+    def produced(self) -> bool:
+        """Whether producers connect from outside."""
+        return self.upstream is None and self.source is None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """One output of a node: a stream (or one shard's part of it) and the nodes that need it."""
+
+    stream: str
+    schema: pa.Schema
+    consumers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What one node runs: one shard of one fragment."""
+
+    name: str
+    fragment: str
+    shard: int
+    shards: int
+    inputs: tuple[InputPlan, ...]
+    outputs: tuple[OutputPlan, ...]
+    program: FragmentProgram
+    approach: Approach
+    # Whether output is logged, and the reason in words.
+    logs: bool
+    logs_because: str
+    sink: Sink | None = None
+    # Whether the log is kept as history beyond what recovery needs.
+    keeps_history: bool = False
+
+    @property
+    def transparent(self) -> bool:
+        """Stateless and not logged: output positions are input positions, made again on demand.
+
+        With several inputs, or with producers who cannot be asked again, that cannot be; such a
+        node without a log forgets.
+        """
+        again = len(self.inputs) == 1 and not self.inputs[0].produced
+        return again and not self.logs and self.program.stateless and self.sink is None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All nodes of a query in topological order (cycles broken anywhere)."""
+
+    query: str
+    nodes: tuple[NodePlan, ...]
+    # The streams that clients may subscribe to: name -> ((node, output), ...) by shard.
+    streams: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    fingerprint: str = ""
+
+    def node(self, name: str) -> NodePlan:
+        """The node of that name."""
+        return next(each for each in self.nodes if each.name == name)

@@ -1,0 +1,197 @@
+"""Queries: what is computed, written down step by step.
+
+    query = Query("average-price")
+    items = query.source("items", source)
+    cheap = items.filter("item_price < 500", name="cheap")
+    averages = cheap.aggregate(by="item_id", window=count_window(10), avg="item_price",
+                               name="averages", shards=2)
+    averages.to_stream("averages")
+
+Every step is checked when it is added: columns, types, names.  What depends on the whole graph
+(streams that nobody uses, cycles, how shards are joined) is checked by `plan`.  A query is a
+description and runs nothing.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+
+from rewake.graph.checks import checked_shards
+from rewake.graph.explain import explain
+from rewake.graph.picture import picture
+from rewake.graph.plan import Plan
+from rewake.graph.planning import make_plan
+from rewake.graph.steps import Graph, Kind, Port, Step
+from rewake.graph.stream import LoopStream, Stream
+from rewake.model.connectors import Source
+from rewake.model.errors import UsageError
+from rewake.model.names import checked_name
+from rewake.operators.stateless import plain_schema
+from rewake.recovery.approach import Approach, approach_named
+
+__all__ = ["Query"]
+
+
+class Query:
+    """A query under construction.
+
+    `approach` is how its fragments recover unless a step says otherwise; by default continuous
+    eventual checkpointing.
+    """
+
+    def __init__(self, name: str, *, approach: Approach | str = "cec") -> None:
+        self.name = checked_name(name)
+        self.approach = approach_named(approach) if isinstance(approach, str) else approach
+        self._steps: dict[str, Step] = {}
+        self._loops: dict[Step, Port] = {}
+        self._streams: dict[str, Port] = {}
+
+    # --- where streams begin -----------------------------------------------------------------
+
+    def source(
+        self,
+        name: str,
+        source: Source,
+        *,
+        shards: int = 1,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+    ) -> Stream:
+        """A stream that can be read again from any position."""
+        schema = _checked_schema(name, source.schema)
+        return self._begin(name, Kind.SOURCE, schema, shards, approach, fragment, source)
+
+    def entry(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        shards: int = 1,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+    ) -> Stream:
+        """A stream that producers outside of Rewake write; it is logged as it arrives."""
+        schema = _checked_schema(name, schema)
+        return self._begin(name, Kind.ENTRY, schema, shards, approach, fragment)
+
+    def loop(self, name: str, schema: pa.Schema, *, shards: int = 1) -> LoopStream:
+        """A stream that will be closed with one made further down, by `close_with`.
+
+        `shards` is what steps on it take over when they do not say; give that of the closing step.
+        """
+        schema = _checked_schema(name, schema)
+        step = Step(name, Kind.LOOP, (), schema, checked_shards(name, shards))
+        return LoopStream(self, Port(self.add(step)))
+
+    def _begin(
+        self,
+        name: str,
+        kind: Kind,
+        schema: pa.Schema,
+        shards: int,
+        approach: Approach | str | None,
+        fragment: str | None,
+        source: Source | None = None,
+    ) -> Stream:
+        step = Step(
+            name,
+            kind,
+            (),
+            schema,
+            checked_shards(name, shards),
+            approach_named(approach) if isinstance(approach, str) else approach,
+            checked_name(fragment) if fragment is not None else None,
+            source=source,
+        )
+        return Stream(self, Port(self.add(step)))
+
+    # --- what streams call -------------------------------------------------------------------
+
+    def add(self, step: Step) -> Step:
+        """Take a step in, unless its name is taken."""
+        name = checked_name(step.name)
+        other = self._steps.get(name)
+        if other is not None:
+            raise UsageError(
+                f"two steps are named {name!r}: {_article(other.kind)} and {_article(step.kind)}; "
+                "give one of them a name of its own"
+            )
+        self._steps[name] = step
+        return step
+
+    def free_name(self, kind: Kind) -> str:
+        """A name for a step that was given none, the same whenever the query is written down."""
+        number = 1
+        while f"{kind}-{number}" in self._steps:
+            number += 1
+        return f"{kind}-{number}"
+
+    def close_loop(self, loop: Step, port: Port) -> None:
+        """Make `port` what a loop's stream consists of."""
+        if loop in self._loops:
+            raise UsageError(
+                f"loop {loop.name!r} is already closed with {self._loops[loop].name!r}; unite the "
+                "streams first and close it with their union"
+            )
+        self._loops[loop] = port
+
+    def add_stream(self, name: str, port: Port) -> None:
+        """Publish a port as a stream."""
+        known = self._streams.get(checked_name(name))
+        if known is not None and known != port:
+            raise UsageError(
+                f"two streams are named {name!r}: the outputs of steps {known.name!r} and "
+                f"{port.name!r}; give one of them a name of its own"
+            )
+        self._streams[name] = port
+
+    # --- what becomes of it ------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        """The query as it stands, as a value."""
+        steps = tuple(self._steps.values())
+        return Graph(self.name, self.approach, steps, dict(self._loops), dict(self._streams))
+
+    def plan(self) -> Plan:
+        """The nodes that run it and the channels between them; raises when it is not complete."""
+        return make_plan(self.graph())
+
+    def explain(self) -> str:
+        """The plan as text: fragments, shards, channels, what is logged and why."""
+        return explain(self.plan())
+
+    def picture(self) -> str:
+        """The plan as a picture: a self-contained SVG."""
+        return picture(self.plan())
+
+    def __repr__(self) -> str:
+        return f"<Query {self.name!r}: {', '.join(self._steps) or 'no steps'}>"
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.picture()
+        except UsageError:
+            return None
+
+    def _repr_html_(self) -> str:
+        # A notebook shows a query while it is being written, so it need not be complete.
+        try:
+            return f'<div style="overflow-x:auto">{self.picture()}</div>'
+        except UsageError as error:
+            return f"<pre>{escape(repr(self))}\nnot complete: {escape(str(error))}</pre>"
+
+
+def _checked_schema(name: str, schema: Any) -> pa.Schema:
+    if not isinstance(schema, pa.Schema):
+        raise UsageError(f"step {name!r}: a schema is a pyarrow.Schema, not {schema!r}")
+    twice = {each for each in schema.names if schema.names.count(each) > 1}
+    if twice:
+        raise UsageError(f"step {name!r}: two columns are named {sorted(twice)[0]!r}; rename one")
+    return plain_schema(schema.remove_metadata())
+
+
+def _article(kind: Kind) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,100 @@
+"""The graph of a query as values: steps, the ports that join them, and what is asked of each.
+
+A step is checked when it is made: its expressions fit the schema of its input, and its own schema
+is known.  Steps only name steps that were there before, except through a loop; so the order in
+which steps were added is a topological order of all edges but the loops'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rewake.model.connectors import Sink, Source
+from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.expressions import Computed
+from rewake.operators.fragment import StatelessStep
+from rewake.recovery.approach import Approach
+
+RESULTS = 0
+LATE = 1
+
+
+class Kind(StrEnum):
+    """What a step does."""
+
+    SOURCE = "source"
+    ENTRY = "entry"
+    FILTER = "filter"
+    MAP = "map"
+    UNION = "union"
+    AGGREGATE = "aggregate"
+    LOOP = "loop"
+    SINK = "sink"
+
+
+class Port(NamedTuple):
+    """One output of a step: its results, or its late tuples."""
+
+    step: Step
+    port: int = RESULTS
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its tuples."""
+        schema = self.step.schema if self.port == RESULTS else self.step.late_schema
+        assert schema is not None, "only an aggregate that routes late tuples has this port"
+        return schema
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.step.name if self.port == RESULTS else f"{self.step.name}.late"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """One step of a query.  Two steps are the same only if they are one object."""
+
+    name: str
+    kind: Kind
+    inputs: tuple[Port, ...]
+    schema: pa.Schema
+    shards: int = 1
+    # None: the query's approach.
+    approach: Approach | None = None
+    # None: the planner decides with which steps it shares a fragment.
+    fragment: str | None = None
+    # The columns to divide its input by, when the user has said so.
+    partition_by: tuple[str, ...] | None = None
+    # Columns whose equal values belong together, as far as is known.
+    keys: tuple[str, ...] | None = None
+    late_schema: pa.Schema | None = None
+    source: Source | None = None
+    sink: Sink | None = None
+    spec: AggregateSpec | None = None
+    stateless: StatelessStep | None = None
+    # What a filter or map computes, by result column ("" when it is not a column).
+    computes: tuple[tuple[str, Computed], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All of a query: its steps in the order they were added, and what closes each loop."""
+
+    query: str
+    approach: Approach
+    steps: tuple[Step, ...]
+    loops: dict[Step, Port] = field(default_factory=dict)
+    streams: dict[str, Port] = field(default_factory=dict)
+
+    def origin(self, port: Port) -> Port:
+        """Where the tuples of a port come from: a loop is only a name for what closes it."""
+        return self.loops[port.step] if port.step.kind is Kind.LOOP else port
+
+    def inputs(self, step: Step) -> tuple[Port, ...]:
+        """The origins of a step's inputs."""
+        return tuple(self.origin(port) for port in step.inputs)

@@ -1,0 +1,350 @@
+"""Streams: what a step of a query gives, and the steps that can follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rewake.graph.checks import (
+    built_aggregate,
+    check_key,
+    checked_shards,
+    difference,
+    united_schema,
+)
+from rewake.graph.steps import LATE, Kind, Port, Step
+from rewake.model.connectors import Sink
+from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.names import checked_name
+from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
+from rewake.operators.fragment import FilterStep, MapStep
+from rewake.operators.functions import (
+    AggregateFunction,
+    Avg,
+    Count,
+    First,
+    Last,
+    Max,
+    Min,
+    Stddev,
+    Sum,
+)
+from rewake.operators.stateless import plain_schema
+from rewake.operators.windows import CountWindow, TimeWindow
+from rewake.recovery.approach import Approach, approach_named
+
+if TYPE_CHECKING:
+    from rewake.graph.query import Query
+
+Columns = str | Sequence[str]
+Value = str | Computed | BatchFunction
+
+
+class Stream:
+    """The tuples that leave a step.  Each method adds one step to the query.
+
+    Options that all steps have: `name` (of the step, its stream and its nodes), `shards` (how many
+    nodes share the work; a filter or map takes over those of its input), `approach` (how it
+    recovers), `fragment` (steps that give the same name and follow each other run, fail and recover
+    as one), and where it matters `partition_by` (the columns to divide the input by).
+    """
+
+    def __init__(self, query: Query, port: Port) -> None:
+        self._query = query
+        self._port = port
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its tuples."""
+        return self._port.schema
+
+    @property
+    def name(self) -> str:
+        """The name of the step it leaves, with `.late` for late tuples."""
+        return self._port.name
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{each.name}: {each.type}" for each in self.schema)
+        return f"<Stream {self.name!r}: {columns}>"
+
+    # --- without state -----------------------------------------------------------------------
+
+    def filter(
+        self,
+        predicate: Value,
+        *,
+        name: str | None = None,
+        shards: int | None = None,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+        partition_by: Columns | None = None,
+    ) -> Stream:
+        """The tuples for which a predicate holds (not those for which it is false or null)."""
+        name = self._named(name, Kind.FILTER)
+        condition = expression(predicate)
+        kind = condition.bind(self.schema, name).type
+        if not pa.types.is_boolean(kind):
+            raise SchemaMismatch(
+                f"step {name!r}: {condition.text!r} is of type {kind}; a filter needs a truth "
+                "value, for example a comparison"
+            )
+        options = self._options(name, shards, approach, fragment, partition_by)
+        stateless = FilterStep(condition, name)
+        return self._add(
+            Kind.FILTER,
+            self.schema,
+            stateless=stateless,
+            computes=(("", condition),),
+            keys=self._port.step.keys,
+            **options,
+        )
+
+    def map(
+        self,
+        columns: Mapping[str, Value] | Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        shards: int | None = None,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+        partition_by: Columns | None = None,
+        **named: Value,
+    ) -> Stream:
+        """Tuples of new columns: SQL text or a function for each, or one function for all.
+
+        A column whose name is that of an option is given in the mapping:
+        `map({"name": "upper(name)"})`.
+        """
+        name = self._named(name, Kind.MAP)
+        options = self._options(name, shards, approach, fragment, partition_by)
+        if callable(columns):
+            if named:
+                raise UsageError(f"step {name!r}: give one function for all columns, or columns")
+            step = MapStep((("", columns),), name)
+            computes: tuple[tuple[str, Computed], ...] = (("", ArrowFunction(columns)),)
+            schema = step.output_schema(self.schema)
+            return self._add(Kind.MAP, schema, stateless=step, computes=computes, **options)
+        computes = _computed(name, dict(columns or {}), named)
+        for _, computed in computes:
+            computed.bind(self.schema, name)
+        step = MapStep(computes, name)
+        return self._add(
+            Kind.MAP,
+            step.output_schema(self.schema),
+            stateless=step,
+            computes=computes,
+            keys=_keys_after_map(self._port.step.keys, computes),
+            **options,
+        )
+
+    def union(
+        self,
+        *others: Stream,
+        name: str | None = None,
+        shards: int = 1,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+        partition_by: Columns | None = None,
+    ) -> Stream:
+        """The tuples of several streams of one schema, in the order in which they meet."""
+        name = self._named(name, Kind.UNION)
+        if not others:
+            raise UsageError(f"step {name!r}: a union needs at least one other stream")
+        ports = [self._port, *(self._from_here(other, name) for other in others)]
+        for place, port in enumerate(ports):
+            if port in ports[:place]:
+                raise UsageError(
+                    f"step {name!r}: {port.name!r} is united with itself; unite it with a map of "
+                    "it instead"
+                )
+        schema = united_schema(name, ports)
+        keys = {port.step.keys for port in ports}
+        return self._add(
+            Kind.UNION,
+            schema,
+            inputs=tuple(ports),
+            keys=keys.pop() if len(keys) == 1 else None,
+            **self._options(name, shards, approach, fragment, partition_by),
+        )
+
+    # --- with state --------------------------------------------------------------------------
+
+    def aggregate(
+        self,
+        *,
+        by: Columns,
+        window: CountWindow | TimeWindow,
+        avg: Columns = (),
+        sum: Columns = (),  # noqa: A002
+        min: Columns = (),  # noqa: A002
+        max: Columns = (),  # noqa: A002
+        first: Columns = (),
+        last: Columns = (),
+        stddev: Columns = (),
+        count: bool | Columns = False,
+        functions: Sequence[AggregateFunction] = (),
+        time: str | None = None,
+        timeout: str | int | None = None,
+        slack: str | int = 0,
+        route_late: bool = False,
+        null_keys: str = "group",
+        name: str | None = None,
+        shards: int = 1,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+    ) -> Stream:
+        """Functions over windows of each key's tuples.
+
+        The result of `avg="price"` is the column `avg_price`; `functions=[Avg("price", "mean")]`
+        gives full control.  `time`, `timeout`, `slack`, `route_late` and `null_keys` are those of
+        `AggregateSpec`.
+        """
+        name = self._named(name, Kind.AGGREGATE)
+        kinds = [Avg, Sum, Min, Max, First, Last, Stddev]
+        given = [avg, sum, min, max, first, last, stddev]
+        chosen: list[AggregateFunction] = [
+            kind(column)
+            for kind, columns in zip(kinds, given, strict=True)
+            for column in _listed(columns)
+        ]
+        if count is True:
+            chosen.append(Count())
+        elif count is not False:
+            chosen += [Count(column) for column in _listed(count)]
+        keys = _listed(by)
+        spec = AggregateSpec(
+            by=keys,
+            window=window,
+            aggregates=(*chosen, *functions),
+            time=time,
+            slack=slack,
+            timeout=timeout,
+            null_keys=null_keys,
+            route_late=route_late,
+        )
+        operator = built_aggregate(name, spec, self.schema)
+        return self._add(
+            Kind.AGGREGATE,
+            operator.output_schema,
+            spec=spec,
+            keys=keys,
+            late_schema=operator.late_schema if route_late else None,
+            **self._options(name, shards, approach, fragment, None),
+        )
+
+    @property
+    def late(self) -> Stream:
+        """The second output of an aggregate: tuples that came too late for their windows."""
+        if self._port.port == LATE or self._port.step.late_schema is None:
+            raise UsageError(
+                f"step {self.name!r} has no output of late tuples; only an aggregate with "
+                "route_late=True has one"
+            )
+        return Stream(self._query, Port(self._port.step, LATE))
+
+    # --- where streams end -------------------------------------------------------------------
+
+    def to_stream(self, name: str | None = None) -> Stream:
+        """Keep it as a stream that others can read, also later, under a name."""
+        self._query.add_stream(self.name if name is None else name, self._port)
+        return self
+
+    def to(
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        shards: int = 1,
+        partition_by: Columns | None = None,
+    ) -> None:
+        """Write it to a system outside of Rewake, exactly once."""
+        name = self._named(name, Kind.SINK)
+        options = self._options(name, shards, None, None, partition_by)
+        self._add(Kind.SINK, self.schema, sink=sink, **options)
+
+    # --- shared ------------------------------------------------------------------------------
+
+    def _named(self, name: str | None, kind: Kind) -> str:
+        return self._query.free_name(kind) if name is None else checked_name(name)
+
+    def _options(
+        self,
+        name: str,
+        shards: int | None,
+        approach: Approach | str | None,
+        fragment: str | None,
+        partition_by: Columns | None,
+    ) -> dict[str, Any]:
+        keys = None if partition_by is None else _listed(partition_by)
+        for key in keys or ():
+            check_key(name, key, self.schema)
+        return {
+            "name": name,
+            "shards": self._port.step.shards if shards is None else checked_shards(name, shards),
+            "approach": approach_named(approach) if isinstance(approach, str) else approach,
+            "fragment": None if fragment is None else checked_name(fragment),
+            "partition_by": keys or None,
+        }
+
+    def _add(self, kind: Kind, schema: pa.Schema, **rest: Any) -> Stream:
+        rest.setdefault("inputs", (self._port,))
+        # Tuples leave a fragment without dictionaries, whichever steps it will hold.
+        step = Step(kind=kind, schema=plain_schema(schema), **rest)
+        return Stream(self._query, Port(self._query.add(step)))
+
+    def _from_here(self, other: Stream, name: str) -> Port:
+        if not isinstance(other, Stream):
+            raise UsageError(f"step {name!r}: {other!r} is not a stream")
+        if other._query is not self._query:
+            raise UsageError(
+                f"step {name!r}: stream {other.name!r} belongs to another query, "
+                f"{other._query.name!r}; read it from there as a source"
+            )
+        return other._port
+
+
+class LoopStream(Stream):
+    """A stream whose tuples come from further down; used before they are made."""
+
+    def close_with(self, other: Stream) -> None:
+        """Say where its tuples come from."""
+        loop = self._port.step
+        port = self._from_here(other, loop.name)
+        if port.step.kind is Kind.LOOP:
+            raise UsageError(
+                f"loop {loop.name!r} cannot be closed with loop {port.name!r}: there is no step "
+                "between them"
+            )
+        problem = difference(self._port, port)
+        if problem:
+            raise SchemaMismatch(f"loop {loop.name!r} cannot be closed: {problem}")
+        self._query.close_loop(loop, port)
+
+
+def _listed(columns: Columns) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _computed(
+    name: str, columns: Mapping[str, Value], named: Mapping[str, Value]
+) -> tuple[tuple[str, Computed], ...]:
+    twice = sorted(set(columns) & set(named))
+    if twice:
+        raise UsageError(f"step {name!r}: column {twice[0]!r} is given twice")
+    if not columns and not named:
+        raise UsageError(f"step {name!r}: a map needs at least one column, such as total='a + b'")
+    try:
+        return tuple((column, expression(value)) for column, value in {**columns, **named}.items())
+    except UsageError as error:
+        raise type(error)(f"step {name!r}: {error}") from error
+
+
+def _keys_after_map(
+    keys: tuple[str, ...] | None, computes: tuple[tuple[str, Computed], ...]
+) -> tuple[str, ...] | None:
+    unchanged = {column for column, computed in computes if computed.text == column}
+    return keys if keys is not None and unchanged.issuperset(keys) else None

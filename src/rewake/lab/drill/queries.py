@@ -1,0 +1,112 @@
+"""The queries that drills know by name, each with an oracle of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.connectors.item_stream import ItemSource, ItemStream
+from rewake.graph.query import Query
+from rewake.lab.drill.item_oracle import Verdict, expected_windows, judge
+from rewake.model.errors import UsageError
+from rewake.operators.windows import count_window
+from rewake.recovery.approach import Approach
+
+_PIECE = 1_000_000
+_HIGHEST = 900
+_INTERVAL_US, _FIRST_US = 10, 1_700_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDrill:
+    """The papers' item stream: filter by price, average per item over count windows.
+
+    `rate` is the pace of the source in tuples per second; `origin_ms` the wall-clock time at which
+    its first tuple is due, which makes latencies measurable from outside.
+    """
+
+    name: str = "items"
+    tuples: int = 5_000_000
+    items: int = 100_000
+    window: int = 10
+    seed: int = 1
+    event_tuples: int = 16_384
+    rate: float | None = None
+    origin_ms: float | None = None
+    shards: int = 1
+    source_shards: int = 1
+    approach: Approach | None = None
+
+    stream_name = "averages"
+
+    def build(self) -> Query:
+        """The query."""
+        query = Query(self.name) if self.approach is None else Query(self.name, self.approach)
+        source = ItemSource(
+            ItemStream(self.seed, self.items),
+            tuples=self.tuples,
+            event_tuples=self.event_tuples,
+            rate=self.rate,
+            origin_ms=self.origin_ms,
+        )
+        items = query.source("items", source, shards=self.source_shards)
+        cheap = items.filter(f"item_price <= {_HIGHEST}", name="cheap", shards=self.source_shards)
+        averages = cheap.aggregate(
+            by="item_id",
+            window=count_window(self.window),
+            avg="item_price",
+            max="item_time",
+            name="averages",
+            shards=self.shards,
+        )
+        averages.to_stream(self.stream_name)
+        return query
+
+    def due_ms(self, times_us: Any) -> Any:
+        """When the tuple with this item time was due, on the wall clock."""
+        assert self.rate is not None
+        assert self.origin_ms is not None
+        positions = (times_us - _FIRST_US) // _INTERVAL_US
+        return self.origin_ms + positions * (1e3 / self.rate)
+
+    def check(self, shards: Sequence[pa.Table]) -> Verdict:
+        """Compare the results of all shards, each in the order in which it came."""
+        stream = ItemStream(self.seed, self.items)
+
+        def pieces() -> Any:
+            for start in range(0, self.tuples, _PIECE):
+                batch = stream.batch(start, min(start + _PIECE, self.tuples))
+                yield tuple(
+                    column.to_numpy().astype(np.int64) if index == 2 else column.to_numpy()
+                    for index, column in enumerate(batch.columns)
+                )
+
+        expected = expected_windows(pieces(), self.window, lambda prices: prices <= _HIGHEST)
+        results = pa.concat_tables(shards)
+        return judge(
+            expected,
+            results.column("item_id").to_numpy(),
+            results.column("avg_item_price").to_numpy(),
+            results.column("max_item_time").to_numpy().astype(np.int64),
+            self.window,
+            in_order=self.shards == 1 and self.source_shards == 1,
+        )
+
+
+BUILT_IN: dict[str, Callable[..., ItemDrill]] = {
+    "items": ItemDrill,
+    "items-sharded": lambda **settings: ItemDrill(
+        name="items-sharded", shards=2, source_shards=1, **settings
+    ),
+}
+
+
+def built_in(name: str, **settings: Any) -> ItemDrill:
+    """The drill of that name."""
+    if name not in BUILT_IN:
+        raise UsageError(f"there is no built-in query {name!r}; there are {', '.join(BUILT_IN)}")
+    return BUILT_IN[name](**settings)

@@ -1,0 +1,255 @@
+"""One drill: a query runs, is broken on purpose, and everything it says is watched from outside.
+
+The watcher is a client of the query like any other: it subscribes to the results, notes when each
+arrives, and at the end asks the oracle.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.lab.drill.item_oracle import Verdict
+from rewake.lab.drill.queries import ItemDrill
+from rewake.lab.drill.when import Strike
+from rewake.model.errors import OperatingFault
+from rewake.net.coordinator_host import Happening
+from rewake.net.kill_points import Fault
+from rewake.net.processes import Launcher
+from rewake.net.running import RunningQuery
+
+_SIGNS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}
+_PATIENCE_SECONDS = 120.0
+
+
+class Arrival(NamedTuple):
+    """A stream event of results reached the watcher: when, and what it says."""
+
+    at: float
+    wall_ms: float
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """A signal that was sent."""
+
+    node: str
+    action: str
+    at: float
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """How a node came back, in milliseconds; `total`: from the blow to the first new result."""
+
+    node: str
+    detect: float
+    restart: float
+    load: float
+    replay: float
+    total: float
+
+
+@dataclass(slots=True)
+class DrillResult:
+    """All that was seen of one run."""
+
+    drill: ItemDrill
+    started_at: float = 0.0
+    first_result_at: float = 0.0
+    ended_at: float = 0.0
+    arrivals: list[list[Arrival]] = field(default_factory=list)
+    # (seconds, tuples read by the sources so far), sampled.
+    samples: list[tuple[float, int]] = field(default_factory=list)
+    blows: list[Blow] = field(default_factory=list)
+    history: list[Happening] = field(default_factory=list)
+    status: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verdict: Verdict | None = None
+
+    @property
+    def results(self) -> int:
+        """How many result tuples arrived."""
+        return sum(each.batch.num_rows for shard in self.arrivals for each in shard)
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last result."""
+        return max(self.ended_at - self.first_result_at, 1e-9)
+
+    @property
+    def tuples_per_s(self) -> float:
+        """Input tuples per second while results came."""
+        return self.drill.tuples / self.seconds
+
+    def recoveries(self) -> list[Recovered]:
+        """How each node that died came back."""
+        return [each for blow in self.blows if (each := self._recovery(blow)) is not None]
+
+    def _recovery(self, blow: Blow) -> Recovered | None:
+        after = [each for each in self.history if each.node == blow.node and each.at >= blow.at]
+        lost = next((each.at for each in after if each.what in ("lost", "silent")), None)
+        back = next((each.at for each in after if each.what == "registered"), None)
+        if lost is None or back is None:
+            return None
+        status = self.status.get(blow.node, {})
+        # What arrives earlier may be old: results that were durable when the node died.
+        resumed = max(back, float(status.get("resumed_at", back)))
+        fresh = [each.at for shard in self.arrivals for each in shard if each.at >= resumed]
+        return Recovered(
+            node=blow.node,
+            detect=(lost - blow.at) * 1e3,
+            restart=(back - lost) * 1e3,
+            load=float(status.get("load_ms", 0.0)),
+            replay=float(status.get("replay_ms", 0.0)),
+            total=((min(fresh) if fresh else self.ended_at) - blow.at) * 1e3,
+        )
+
+    def outages(self) -> list[tuple[float, float]]:
+        """From each blow until results were as fresh as before it."""
+        spans = []
+        for recovered, blow in zip(self.recoveries(), self.blows, strict=False):
+            spans.append((blow.at, blow.at + recovered.total / 1e3 + 1.0))
+        return spans
+
+    def latencies_ms(self, *, outages: bool = True) -> np.ndarray[Any, Any]:
+        """From the moment a result's last tuple was due to its arrival; empty without a rate."""
+        if self.drill.rate is None:
+            return np.zeros(0)
+        spans = [] if outages else self.outages()
+        found = [
+            each.wall_ms - self.drill.due_ms(closing_times(each.batch))
+            for shard in self.arrivals
+            for each in shard
+            if not any(start <= each.at <= end for start, end in spans)
+        ]
+        return np.concatenate(found) if found else np.zeros(0)
+
+
+def closing_times(batch: pa.RecordBatch) -> Any:
+    """The item time, in microseconds, of the last tuple of each result."""
+    return batch.column("max_item_time").to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+class Watcher:
+    """Reads one shard of the results in a thread of its own."""
+
+    def __init__(self, query: RunningQuery, stream: str, shard: int) -> None:
+        self._subscription = query.subscribe(stream, shard=shard, name=f"watcher-{shard}")
+        self.arrivals: list[Arrival] = []
+        self.error: BaseException | None = None
+        self._leaving = False
+        self.thread = threading.Thread(target=self._run, name=f"watcher-{shard}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving and not self._subscription.ended:
+                event = self._subscription.read(0.2)
+                if event is not None and event.batch.num_rows:
+                    now = time.monotonic()
+                    self.arrivals.append(Arrival(now, time.time() * 1e3, event.batch))
+        except BaseException as error:
+            self.error = error
+
+    def leave(self) -> None:
+        """Stop reading."""
+        self._leaving = True
+        self.thread.join(10.0)
+        self._subscription.close()
+
+
+def run_drill(
+    drill: ItemDrill,
+    folder: Path,
+    launcher: Launcher,
+    *,
+    strikes: Sequence[Strike] = (),
+    faults: Sequence[Fault] = (),
+    on_progress: Callable[[DrillResult, int], None] | None = None,
+) -> DrillResult:
+    """Run a drill to its end and check what came out."""
+    result = DrillResult(drill)
+    with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
+        query.await_start()
+        result.started_at = time.monotonic()
+        watchers = [Watcher(query, drill.stream_name, shard) for shard in range(drill.shards)]
+        try:
+            _watch(query, watchers, result, list(strikes), on_progress)
+        finally:
+            for watcher in watchers:
+                watcher.leave()
+        result.arrivals = [watcher.arrivals for watcher in watchers]
+        result.status, result.history = query.status(), query.history
+    result.ended_at = max(
+        (each.at for shard in result.arrivals for each in shard), default=time.monotonic()
+    )
+    result.verdict = drill.check([_table(shard) for shard in result.arrivals])
+    return result
+
+
+def _table(arrivals: Sequence[Arrival]) -> pa.Table:
+    if not arrivals:
+        raise OperatingFault("no result arrived at all")
+    return pa.Table.from_batches([each.batch for each in arrivals])
+
+
+def _watch(
+    query: RunningQuery,
+    watchers: list[Watcher],
+    result: DrillResult,
+    strikes: list[Strike],
+    on_progress: Callable[[DrillResult, int], None] | None,
+) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS + _duration(result.drill)
+    while any(watcher.thread.is_alive() for watcher in watchers):
+        time.sleep(0.02)
+        now = time.monotonic()
+        if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
+            result.first_result_at = now
+        read = sum(
+            int(status.get("tuples_in", 0))
+            for name, status in query.status().items()
+            if query.plan.node(name).inputs[0].source is not None
+        )
+        result.samples.append((now, read))
+        _strike(query, result, strikes, now, read / result.drill.tuples)
+        if on_progress is not None:
+            on_progress(result, read)
+        query.await_end(0.0)
+        if now > deadline:
+            raise OperatingFault(f"the query did not end in time; nodes say {query.status()}")
+    for watcher in watchers:
+        if watcher.error is not None:
+            raise watcher.error
+    query.await_end(60.0)
+
+
+def _duration(drill: ItemDrill) -> float:
+    return 0.0 if drill.rate is None else drill.tuples / drill.rate
+
+
+def _strike(
+    query: RunningQuery, result: DrillResult, strikes: list[Strike], now: float, fraction: float
+) -> None:
+    for strike in list(strikes):
+        due = (
+            strike.at_seconds is not None
+            and result.first_result_at
+            and now >= result.first_result_at + strike.at_seconds
+        ) or (strike.at_fraction is not None and fraction >= strike.at_fraction)
+        if not due or strike.node not in query.running:
+            continue
+        strikes.remove(strike)
+        at = time.monotonic()
+        pid = query.signal_node(strike.node, _SIGNS[strike.action])
+        result.blows.append(Blow(strike.node, strike.action, at, pid))

@@ -1,0 +1,312 @@
+"""Clients of a running query: subscribing to a stream, and producing into one.
+
+Both are plain blocking objects for one thread.  What always holds: a subscription delivers every
+stream event of a shard once, in order, also across restarts of the node that serves it; a producer
+sends again what was not durable when its node died, and never twice what was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+
+from rewake.model.errors import OperatingFault, UsageError
+from rewake.model.stream_event import StreamEvent
+from rewake.net.authentication import Token
+from rewake.net.connection import Connection
+from rewake.net.loop import Loop
+from rewake.node.messages import (
+    Ack,
+    Address,
+    Begins,
+    Find,
+    Found,
+    Packet,
+    Produce,
+    Refused,
+    Subscribe,
+)
+from rewake.node.packets import event_of, packet_of
+
+ENDPOINT_FILE = "endpoint.json"
+_RETRY_SECONDS = 0.05
+_PATIENCE_SECONDS = 30.0
+
+
+class Endpoint(NamedTuple):
+    """Where a query's coordinator listens, and the token that proves who asks."""
+
+    address: Address
+    token: Token
+
+    @classmethod
+    def of(cls, folder: str | Path) -> Endpoint:
+        """The endpoint of the query that runs in `folder`."""
+        path = Path(folder) / ENDPOINT_FILE
+        try:
+            value = json.loads(path.read_text())
+            host, port = value["address"]
+            return cls((str(host), int(port)), Token.from_text(value["token"]))
+        except FileNotFoundError:
+            raise UsageError(f"no query runs in {folder}: {path} is not there") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is not an endpoint of a query ({error})") from error
+
+
+class _Client:
+    """A loop, and a way to find nodes; a `Handler` of the loop."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._loop = Loop()
+        self._inbox: deque[tuple[Connection, Any]] = deque()
+        self._lost: set[Connection] = set()
+
+    def authenticated(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: Connection, messages: list[Any]) -> None:
+        """Keep them in order."""
+        self._inbox.extend((connection, message) for message in messages)
+
+    def closed(self, connection: Connection) -> None:
+        """Remember who is gone."""
+        self._lost.add(connection)
+
+    def _open(self, address: Address, first: object) -> Connection:
+        connection = Connection.connect(address, self._endpoint.token, self._loop.now())
+        connection.send(first)
+        self._loop.add(connection, self)
+        return connection
+
+    def _find(self, stream: str) -> Found:
+        """Ask the coordinator; it may be busy starting the nodes."""
+        asked = self._open(self._endpoint.address, Find(stream))
+        deadline = self._loop.now() + _PATIENCE_SECONDS
+        while self._loop.now() < deadline and asked not in self._lost:
+            self._loop.run_once(0.05)
+            for connection, message in list(self._inbox):
+                if connection is asked and isinstance(message, Found):
+                    self._inbox.remove((connection, message))
+                    asked.close()
+                    return message
+        raise OperatingFault(f"the coordinator did not say where {stream!r} is: {asked.ended}")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Subscription(_Client):
+    """Reads one shard of a stream from a position on, live."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        stream: str,
+        schema: pa.Schema,
+        *,
+        shard: int = 0,
+        position: int = 0,
+        name: str = "client",
+    ) -> None:
+        super().__init__(endpoint)
+        self._stream = stream
+        self._schema = schema
+        self._shard = shard
+        self._name = name
+        self.position = position
+        self._connection: Connection | None = None
+        self.ended = False
+
+    def read(self, timeout: float | None = None) -> StreamEvent | None:
+        """The next stream event; None when the stream has ended or the time is over."""
+        deadline = None if timeout is None else self._loop.now() + timeout
+        while not self.ended:
+            while self._inbox:
+                event = self._take(*self._inbox.popleft())
+                if event is not None:
+                    return event
+            if deadline is not None and self._loop.now() >= deadline:
+                return None
+            self._stay_connected()
+            wait = 0.05 if deadline is None else min(0.05, max(0.0, deadline - self._loop.now()))
+            self._loop.run_once(wait)
+        return None
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        while (event := self.read()) is not None:
+            yield event
+
+    def _stay_connected(self) -> None:
+        if self._connection is not None and self._connection not in self._lost:
+            return
+        self._connection = None
+        found = self._find(self._stream)
+        if self._shard >= found.shards:
+            raise UsageError(
+                f"the query has {found.shards} shards of a stream {self._stream!r}, not shard "
+                f"{self._shard}; `explain()` lists its streams"
+            )
+        for node, output, host, port, epoch in found.places:
+            if self._is_shard(node, found):
+                message = Subscribe(node, output, self._name, 0, self.position, epoch)
+                self._connection = self._open((host, port), message)
+                return
+        self._loop.run_once(_RETRY_SECONDS)
+
+    def _is_shard(self, node: str, found: Found) -> bool:
+        return found.shards == 1 or node.endswith(f"-{self._shard}")
+
+    def _take(self, connection: Connection, message: Any) -> StreamEvent | None:
+        if connection is not self._connection:
+            return None
+        if isinstance(message, Begins):
+            self.position = max(self.position, message.position)
+        elif isinstance(message, Refused):
+            connection.close()
+            self._lost.add(connection)
+        elif isinstance(message, Packet):
+            return self._accept(connection, message)
+        return None
+
+    def _accept(self, connection: Connection, packet: Packet) -> StreamEvent | None:
+        if packet.final:
+            self.ended = True
+            return None
+        event = event_of(packet, self._schema)
+        if event.end <= self.position and event.start != self.position:
+            return None
+        if event.start < self.position:
+            event = event.split(self.position)[1]
+        self.position = event.end
+        connection.send(Ack(event.end, event.end))
+        return event
+
+
+class Producer(_Client):
+    """Sends tuples into an entry of a query; what `acknowledged` covers is durable there.
+
+    Positions count the tuples of the entry.  After a restart, continue at `position`.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entry: str,
+        *,
+        name: str = "producer",
+        window_bytes: int = 8 << 20,
+    ) -> None:
+        super().__init__(endpoint)
+        self._entry = entry
+        self._name = name
+        self._window_bytes = window_bytes
+        self._connection: Connection | None = None
+        self._unsafe: deque[Packet] = deque()
+        self._unsafe_bytes = 0
+        self._began = False
+        self._sent = 0
+        self.position = 0
+        self.acknowledged = 0
+        self._connect()
+
+    def send(self, batch: pa.RecordBatch, watermark: int | None = None) -> int:
+        """Send tuples; the position after them.  Waits while too much is not yet durable."""
+        start = self.position
+        packet = packet_of(StreamEvent(start, batch, watermark))
+        self._unsafe.append(packet)
+        self._unsafe_bytes += packet.size
+        self.position = packet.end
+        self._push()
+        while self._unsafe_bytes > self._window_bytes:
+            self._step(0.05)
+        return self.position
+
+    def end(self) -> None:
+        """The stream ends here, for ever."""
+        self._unsafe.append(Packet(self.position, self.position, final=True))
+        self._push()
+
+    def flush(self, timeout: float = _PATIENCE_SECONDS) -> None:
+        """Wait until everything sent is durable."""
+        deadline = self._loop.now() + timeout
+        while self.acknowledged < self.position:
+            if self._loop.now() > deadline:
+                raise OperatingFault(
+                    f"tuples from {self.acknowledged} to {self.position} are not durable after "
+                    f"{timeout:g} s; they are kept, and sent again when the node is back"
+                )
+            self._step(0.05)
+
+    def _connect(self) -> None:
+        deadline = self._loop.now() + _PATIENCE_SECONDS
+        while not self._began:
+            if self._connection is None or self._connection in self._lost:
+                self._dial()
+            self._step(0.05)
+            if self._loop.now() > deadline:
+                raise OperatingFault(f"the entry {self._entry!r} cannot be reached")
+
+    def _dial(self) -> None:
+        self._began = False
+        found = self._find(self._entry)
+        if not found.shards:
+            raise UsageError(f"the query has no entry {self._entry!r}")
+        if not found.places:
+            self._loop.run_once(_RETRY_SECONDS)
+            return
+        node, _, host, port, _ = found.places[0]
+        self._connection = self._open((host, port), Produce(node, self._entry, self._name))
+
+    def _step(self, timeout: float) -> None:
+        if self._connection is None or self._connection in self._lost:
+            self._dial()
+        self._loop.run_once(timeout)
+        while self._inbox:
+            connection, message = self._inbox.popleft()
+            if connection is self._connection:
+                self._take(message)
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, Begins):
+            self._began = True
+            if not self._unsafe:
+                self.position = max(self.position, message.position)
+            self._safe_through(message.position)
+            self._sent = 0
+            self._push()
+        elif isinstance(message, Ack):
+            self._safe_through(message.needed)
+        elif isinstance(message, Refused):
+            raise OperatingFault(f"the entry {self._entry!r} refused: {message.reason}")
+
+    def _safe_through(self, position: int) -> None:
+        self.acknowledged = max(self.acknowledged, position)
+        while self._unsafe and self._unsafe[0].end <= position and not self._unsafe[0].final:
+            self._unsafe_bytes -= self._unsafe.popleft().size
+            self._sent = max(0, self._sent - 1)
+
+    def _push(self) -> None:
+        if not self._began or self._connection is None:
+            return
+        while self._sent < len(self._unsafe):
+            self._connection.send(self._unsafe[self._sent])
+            self._sent += 1

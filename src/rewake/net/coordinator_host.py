@@ -1,0 +1,304 @@
+"""The real host of the coordinator: a thread in the driver, and a folder that outlives it.
+
+    <folder>/coordinator.json   the coordinator's state, replaced as a whole
+    <folder>/endpoint.json      where the coordinator listens and the query's token, for clients
+                                of the same user; only while the query runs
+    <folder>/nodes/<node>/      the log of a node
+
+What always holds: one driver at a time owns a folder (an advisory lock); the state is durable
+before an epoch is given out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_bytes
+from signal import SIGKILL
+from typing import Any
+
+from rewake.graph.plan import Plan
+from rewake.log.store import publish
+from rewake.model.errors import DamagedData, UsageError
+from rewake.net.authentication import TOKEN_BYTES, Token
+from rewake.net.connection import Connection
+from rewake.net.kill_points import Fault, KillPoints
+from rewake.net.listener import Listener
+from rewake.net.loop import Loop
+from rewake.node.commands import (
+    CoordinatorCommand,
+    EndQuery,
+    HangUp,
+    KillAttempt,
+    Persist,
+    Tell,
+)
+from rewake.node.coordinator import Coordinator
+from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
+from rewake.stores.local import LocalStore
+
+STATE_FILE = "coordinator.json"
+ENDPOINT_FILE = "endpoint.json"
+_TICK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to a node, for reports: when (seconds, monotonic) and what."""
+
+    at: float
+    node: str
+    what: str
+    epoch: int
+
+
+class CoordinatorHost:
+    """Runs a coordinator in a thread of its own."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        allow_remote: bool = False,
+        faults: Iterable[Fault] = (),
+        on_end: Callable[[str | None], None] | None = None,
+    ) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._store = LocalStore(folder)
+        if not self._store.try_lock():
+            self._store.close()
+            raise UsageError(f"another driver runs a query in {folder}; stop it, or use a new one")
+        self._coordinator = Coordinator(plan, _read_state(self._store))
+        self.token = Token(token_bytes(TOKEN_BYTES))
+        self._loop = Loop()
+        self._listener = Listener(self.token, host, allow_remote=allow_remote)
+        self.address: Address = self._listener.address
+        self._points = KillPoints("coordinator", faults)
+        self._on_end = on_end
+        self._numbers: dict[Connection, int] = {}
+        self._connections: dict[int, Connection] = {}
+        self._orders: list[Callable[[], list[CoordinatorCommand]]] = []
+        self._wakeup = self._loop.wakeup(self._take_orders)
+        self.history: list[Happening] = []
+        self.ended = threading.Event()
+        self.error: str | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="rewake-coordinator", daemon=True)
+
+    # --- from the driver ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to serve."""
+        endpoint = {"address": list(self.address), "token": self.token.reveal()}
+        path = self._folder / ENDPOINT_FILE
+        with suppress(FileNotFoundError):
+            path.unlink()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(endpoint, file)
+        self._loop.listen(self._listener, self)
+        self._loop.call_after(_TICK_SECONDS, self._tick)
+        self._thread.start()
+
+    def stop(self, reason: str) -> None:
+        """Have all nodes stop."""
+        self._order(lambda: self._coordinator.stop(reason))
+
+    def fail(self, error: str) -> None:
+        """The query cannot go on, for a reason outside of the nodes."""
+
+        def failing() -> list[CoordinatorCommand]:
+            commands = self._coordinator.stop(error)
+            return [each for each in commands if not isinstance(each, EndQuery)] + [EndQuery(error)]
+
+        self._order(failing)
+
+    def _order(self, call: Callable[[], list[CoordinatorCommand]]) -> None:
+        self._orders.append(call)
+        self._wakeup.set()
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What is known of each node."""
+        return {
+            name: {"epoch": each.epoch, "running": each.connection is not None, **each.progress}
+            for name, each in self._coordinator.nodes.items()
+        }
+
+    @property
+    def running(self) -> list[str]:
+        """Nodes that run now."""
+        return self._coordinator.running
+
+    def pid_of(self, node: str) -> int | None:
+        """The process that runs a node, on this machine."""
+        return self._coordinator.pid_of(node)
+
+    def close(self) -> None:
+        """Stop serving and give the folder back."""
+        self._closing = True
+        self._wakeup.set()
+        if self._thread.is_alive():
+            self._thread.join(10.0)
+        self._loop.forget_wakeup(self._wakeup)
+        self._loop.close()
+        self._listener.close()
+        with suppress(FileNotFoundError):
+            (self._folder / ENDPOINT_FILE).unlink()
+        self._store.unlock()
+        self._store.close()
+
+    # --- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._loop.run_once(_TICK_SECONDS)
+        except BaseException as error:
+            self.error = f"the coordinator failed: {type(error).__name__}: {error}"
+            self._announce_end()
+            raise
+
+    def _take_orders(self) -> None:
+        while self._orders:
+            self._perform(self._orders.pop(0)())
+
+    def _tick(self) -> None:
+        self._perform(self._coordinator.tick(time.monotonic() * 1e3))
+        self._loop.call_after(_TICK_SECONDS, self._tick)
+
+    def _note(self, node: str, what: str) -> None:
+        status = self._coordinator.nodes.get(node)
+        epoch = 0 if status is None else status.epoch
+        self.history.append(Happening(time.monotonic(), node, what, epoch))
+
+    # --- what nodes and clients say (Handler) ------------------------------------------------
+
+    def authenticated(self, connection: Connection) -> None:
+        """It speaks first."""
+        number = len(self._numbers) + 1 if not self._numbers else max(self._numbers.values()) + 1
+        self._numbers[connection] = number
+        self._connections[number] = connection
+
+    def received(self, connection: Connection, messages: list[Any]) -> None:
+        """Registrations, heartbeats, ends."""
+        for message in messages:
+            number = self._numbers.get(connection)
+            if number is not None:
+                self._perform(self._take(connection, number, message))
+
+    def _take(self, connection: Connection, number: int, message: Any) -> list[CoordinatorCommand]:
+        now_ms = time.monotonic() * 1e3
+        match message:
+            case Register(node=node):
+                self._points.hit("coordinator.registered")
+                self._note(node, "registered")
+                return self._coordinator.registered(number, message, now_ms)
+            case Heartbeat(node=node):
+                self._note_recovery(node, message.progress)
+                return self._coordinator.heartbeat(number, message, now_ms)
+            case Finished(node=node):
+                self._points.hit("coordinator.finished_node")
+                self._note(node, "finished")
+                return self._coordinator.finished(number, message)
+            case Failed(node=node):
+                self._note(node, "failed")
+                return self._coordinator.failed(number, message)
+            case Find(stream):
+                connection.send(self._found(stream))
+        return []
+
+    def _note_recovery(self, node: str, progress: dict[str, Any]) -> None:
+        """Remember when a node was first seen to have caught up."""
+        status = self._coordinator.nodes.get(node)
+        if status is not None and status.progress.get("recovering") and not progress["recovering"]:
+            self._note(node, "replayed")
+
+    def _found(self, stream: str) -> Found:
+        places = self._coordinator.plan.streams.get(stream, ())
+        peers = self._coordinator.peers()
+        found = [
+            [node, output, *peers[node].address, peers[node].epoch]
+            for node, output in places
+            if node in peers
+        ]
+        return Found(stream, len(places), found)
+
+    def closed(self, connection: Connection) -> None:
+        """A node died, or a client left."""
+        number = self._numbers.pop(connection, None)
+        if number is None:
+            return
+        self._connections.pop(number, None)
+        node = self._coordinator.node_of(number)
+        if node is not None:
+            self._points.hit("coordinator.lost_node")
+            self._note(node, "lost")
+        self._perform(self._coordinator.disconnected(number))
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _perform(self, commands: list[CoordinatorCommand]) -> None:
+        for command in commands:
+            match command:
+                case Persist(version, state):
+                    self._points.hit("coordinator.before_persist")
+                    _write_state(self._store, state)
+                    self._points.hit("coordinator.after_persist")
+                    self._perform(self._coordinator.persisted(version))
+                case Tell(number, message):
+                    self._points.hit("coordinator.welcoming")
+                    if number in self._connections:
+                        self._connections[number].send(message)
+                case HangUp(number):
+                    self._hang_up(number)
+                case KillAttempt(node, pid, host):
+                    self._note(node, "silent")
+                    if pid and host == socket.gethostname():
+                        with suppress(ProcessLookupError, PermissionError):
+                            os.kill(pid, SIGKILL)
+                case EndQuery(error):
+                    self._points.hit("coordinator.stopping")
+                    self.error = error
+                    self._announce_end()
+
+    def _hang_up(self, number: int) -> None:
+        connection = self._connections.pop(number, None)
+        if connection is not None:
+            self._numbers.pop(connection, None)
+            connection.finish(self._loop.now())
+
+    def _announce_end(self) -> None:
+        self.ended.set()
+        if self._on_end is not None:
+            self._on_end(self.error)
+
+
+def _read_state(store: LocalStore) -> dict[str, Any] | None:
+    if STATE_FILE not in store.names():
+        return None
+    try:
+        state = json.loads(store.read(STATE_FILE, 0, store.size(STATE_FILE)))
+        if not isinstance(state["epochs"], dict) or not isinstance(state["fingerprint"], str):
+            raise TypeError("epochs and fingerprint are not what they must be")
+    except (ValueError, TypeError, KeyError) as error:
+        raise DamagedData(
+            f"{STATE_FILE} is damaged ({error}); restore it, or start the query in a new folder"
+        ) from error
+    return dict(state)
+
+
+def _write_state(store: LocalStore, state: dict[str, Any]) -> None:
+    publish(store, STATE_FILE, json.dumps(state, indent=1).encode())
+
+
+__all__ = ["ENDPOINT_FILE", "STATE_FILE", "CoordinatorHost", "Happening"]

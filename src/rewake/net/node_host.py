@@ -1,0 +1,445 @@
+"""The real host of a node: one process, one thread for everything but the log's writes.
+
+    coordinator <-> control connection      epoch, peers, heartbeats, stop
+    upstreams   <-> `Upstream`              packets in, acks out
+    downstreams <-> `Downstream`            packets out, acks in; producers' packets in
+    log         <-> `NodeLog`               frames
+
+What always holds: the node's commands are performed in the order given, by this thread; an attempt
+that learns that it has been superseded writes and sends nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rewake.graph.plan import NodePlan
+from rewake.log.flight import Mode
+from rewake.model.connectors import SinkWriter, SourceReader
+from rewake.model.errors import Fenced, OperatingFault, RewakeError
+from rewake.net.authentication import Token
+from rewake.net.connection import Connection
+from rewake.net.downstream import Downstream
+from rewake.net.kill_points import Fault, KillPoints
+from rewake.net.listener import Listener
+from rewake.net.loop import Loop
+from rewake.net.node_log import NodeLog
+from rewake.net.upstream import Upstream
+from rewake.net.warm import warm_up
+from rewake.node.commands import (
+    Acknowledge,
+    Answer,
+    Append,
+    Connect,
+    Deliver,
+    Disconnect,
+    Finish,
+    NodeCommand,
+    ReadLog,
+    Send,
+    Trim,
+)
+from rewake.node.failure_detector import HEARTBEAT_MS
+from rewake.node.limits import NodeLimits
+from rewake.node.messages import (
+    Address,
+    Begins,
+    Failed,
+    Finished,
+    Heartbeat,
+    Peer,
+    PeerMoved,
+    Refused,
+    Register,
+    Stop,
+    Superseded,
+    Welcome,
+)
+from rewake.node.node import Node
+
+_WELCOME_SECONDS = 20.0
+_TURNS_PER_ROUND = 4
+_IDLE_SECONDS = 0.05
+_SOURCE_POLL_SECONDS = 0.002
+_COMMIT_SECONDS = 0.05
+_LINGER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTask:
+    """All that a process needs to run a node; travels to it."""
+
+    plan: NodePlan
+    folder: str
+    fingerprint: str
+    coordinator: Address
+    token: str
+    limits: NodeLimits = field(default_factory=NodeLimits)
+    faults: tuple[Fault, ...] = ()
+    mode: Mode = Mode.STABLE
+
+    def __repr__(self) -> str:
+        return f"NodeTask({self.plan.name!r})"
+
+
+class CoordinatorLost(OperatingFault):
+    """The coordinator cannot be reached, or its connection broke."""
+
+
+class NodeHost:
+    """Runs one attempt of a node until it is stopped, superseded or broken."""
+
+    def __init__(self, task: NodeTask) -> None:
+        self._task = task
+        self._plan = task.plan
+        self._token = Token.from_text(task.token)
+        self._points = KillPoints(task.plan.name, task.faults)
+        self._loop = Loop()
+        self._listener = Listener(self._token)
+        self._control: Connection | None = None
+        self._welcome: Welcome | None = None
+        self._stop: str | None = None
+        self._log: NodeLog | None = None
+        self._sources: dict[int, SourceReader] = {}
+        self._sink: SinkWriter | None = None
+        # Subscribers that wait for frames to be read back, and from where.
+        self._unread: set[int] = set()
+        self._positions: dict[int, int] = {}
+        self._node: Node
+        self._upstream: Upstream
+        self._downstream: Downstream
+        self._timings: dict[str, float] = {}
+        self._replaying = False
+        self._replay_started = 0.0
+
+    # --- the life of an attempt --------------------------------------------------------------
+
+    def run(self) -> str:
+        """Run until stopped; why it was.  Raises Fenced when superseded, and what broke it."""
+        self._points.hit("node.start")
+        self._register()
+        self._recover()
+        return self._serve()
+
+    def close(self) -> None:
+        """Close every socket; what is not durable is lost, as it may be."""
+        self._loop.close()
+        self._listener.close()
+
+    def _register(self) -> None:
+        deadline = self._loop.now() + _WELCOME_SECONDS
+        while self._welcome is None:
+            if self._control is None or self._control.closed:
+                self._call_coordinator()
+            self._loop.run_once(0.05)
+            self._check_orders()
+            if self._loop.now() > deadline:
+                host, port = self._task.coordinator
+                raise CoordinatorLost(
+                    f"node {self._plan.name!r} cannot reach the coordinator at {host}:{port}; the "
+                    "driver must be reachable from the workers under that address"
+                )
+
+    def _call_coordinator(self) -> None:
+        connection = Connection.connect(self._task.coordinator, self._token, self._loop.now())
+        me = socket.gethostname()
+        connection.send(Register(self._plan.name, self._listener.address, os.getpid(), me))
+        self._control = connection
+        self._loop.add(connection, self)
+        self._points.hit("node.registered")
+
+    def _check_orders(self) -> None:
+        if self._stop is not None and self._welcome is None:
+            raise Fenced(f"node {self._plan.name!r} came when the query was over")
+
+    def _recover(self) -> None:
+        assert self._welcome is not None
+        epoch, plan, task = self._welcome.epoch, self._plan, self._task
+        self._points.life = epoch
+        self._points.hit("node.welcomed")
+        frames: Any = ()
+        following: dict[str, int] = {}
+        if plan.logs:
+            wakeup = self._loop.wakeup(self._on_durable)
+
+            def on_durable(_sequence: int) -> None:
+                self._points.hit("writer.durable")
+                wakeup.set()
+
+            self._points.hit("recovery.before_fencing")
+            folder = Path(task.folder) / "nodes" / plan.name
+            self._log = NodeLog(folder, plan, task.fingerprint, epoch, on_durable)
+            self._points.hit("recovery.after_fencing")
+            frames = self._log.frames_backwards()
+            following = {
+                "next_sequence": self._log.next_sequence,
+                "next_position": self._log.next_position,
+            }
+        if plan.inputs and plan.sink is None:
+            warm_up(plan.program, plan.inputs[0].schema)
+        started = time.perf_counter()
+        self._points.hit("recovery.before_loading")
+        self._node = Node.recover(plan, epoch, frames, limits=task.limits, **following)
+        self._points.hit("recovery.after_loading")
+        self._timings["load_ms"] = (time.perf_counter() - started) * 1e3
+        self._replaying = self._node.recovering
+        self._replay_started = time.perf_counter()
+        self._open_ends(epoch)
+
+    def _open_ends(self, epoch: int) -> None:
+        plan, node = self._plan, self._node
+        for channel, each in enumerate(plan.inputs):
+            if each.source is not None:
+                self._sources[channel] = each.source.open(plan.shard, plan.shards)
+        committed: Sequence[int] = ()
+        if plan.sink is not None:
+            self._sink = plan.sink.open(plan.shard, plan.shards, plan.inputs[0].schema)
+            committed = [self._sink.position(channel) for channel in range(len(plan.inputs))]
+        self._upstream = Upstream(plan, epoch, node, self._loop, self._token, self._perform)
+        self._downstream = Downstream(plan, epoch, node, self._loop, self._perform, self._forget)
+        assert self._welcome is not None
+        for name, peer in self._welcome.peers.items():
+            self._upstream.moved(name, peer)
+        self._loop.listen(self._listener, self._downstream)
+        self._perform("start", node.start(committed))
+        self._heartbeat()
+        if self._sink is not None:
+            self._commit_later()
+
+    # --- serving -----------------------------------------------------------------------------
+
+    def _serve(self) -> str:
+        while self._stop is None:
+            busy = self._read_sources()
+            busy = self._take_turns() or busy
+            self._loop.run_once(0.0 if busy else self._patience())
+        self._points.hit("node.stopping")
+        return self._leave()
+
+    def _patience(self) -> float:
+        if self._unread:
+            return 0.001
+        return _SOURCE_POLL_SECONDS if self._sources else _IDLE_SECONDS
+
+    def _read_sources(self) -> bool:
+        busy = False
+        for channel, source in self._sources.items():
+            if not self._node.wants(channel):
+                continue
+            event = source.read(time.time() * 1e3)
+            if event is not None:
+                self._perform("arrived", self._node.arrived(channel, event))
+                busy = True
+            elif source.ended and not self._node.merge.announced_end(channel):
+                self._perform("source_ended", self._node.source_ended(channel))
+                busy = True
+        return busy
+
+    def _take_turns(self) -> bool:
+        node, now_ms = self._node, time.monotonic() * 1e3
+        busy = False
+        for _ in range(_TURNS_PER_ROUND):
+            self._points.hit("node.before_work")
+            before = node.turns
+            if self._replaying:
+                self._points.hit("recovery.replaying")
+            commands = node.work(now_ms)
+            if commands:
+                self._perform("work", commands)
+            if node.turns == before:
+                break
+            busy = True
+        if self._replaying and not node.recovering:
+            self._replaying = False
+            self._timings["replay_ms"] = (time.perf_counter() - self._replay_started) * 1e3
+            self._points.hit("recovery.replayed")
+        if self._unread:
+            self._read_log()
+        return busy
+
+    def _on_durable(self) -> None:
+        assert self._log is not None
+        self._points.hit("node.before_durable")
+        self._perform("durable", self._node.durable(self._log.durable()))
+        if "resumed_at" not in self._timings and not self._node.recovering:
+            # The machine's own clock, so that whoever watches from outside can compare.
+            self._timings["resumed_at"] = time.monotonic()
+
+    def _heartbeat(self) -> None:
+        assert self._control is not None
+        progress: dict[str, Any] = self._node.progress() | self._timings
+        progress["recovering"] = self._node.recovering
+        if self._log is not None:
+            progress["stalled"] = self._log.stalled
+            self._log.durable()  # raises when the writer has stopped
+        self._control.send(Heartbeat(self._plan.name, self._node.epoch, progress))
+        self._perform("tick", self._node.tick())
+        self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _perform(self, event: str, commands: list[NodeCommand]) -> None:
+        """Do what an event of the node asks for."""
+        self._points.hit(f"node.after_{event}")
+        for command in commands:
+            name = type(command).__name__
+            self._points.hit(f"channel.before_{name}")
+            self._perform_one(command)
+            self._points.hit(f"channel.after_{name}")
+
+    def _perform_one(self, command: NodeCommand) -> None:
+        match command:
+            case Append(record):
+                assert self._log is not None
+                self._log.append(record)
+            case Send(subscriber, packet):
+                self._downstream.send(subscriber, packet)
+            case Acknowledge(channel, ack):
+                if channel in self._upstream:
+                    self._upstream.acknowledge(channel, ack)
+                else:
+                    self._downstream.acknowledge(channel, ack)
+            case Connect(channel, position):
+                self._connect(channel, position)
+            case Answer(subscriber, message):
+                if isinstance(message, Begins):
+                    self._downstream.send(subscriber, message)
+                else:
+                    self._downstream.refuse(subscriber, message)
+            case ReadLog(subscriber, position):
+                self._unread.add(subscriber)
+                self._positions[subscriber] = position
+            case Disconnect(subscriber):
+                self._downstream.disconnect(subscriber)
+            case Deliver(channel, event):
+                assert self._sink is not None
+                self._sink.write(channel, event)
+            case Trim(before):
+                assert self._log is not None
+                self._log.trim(before)
+            case Finish():
+                assert self._control is not None
+                self._control.send(Finished(self._plan.name, self._node.epoch))
+
+    def _connect(self, channel: int, position: int) -> None:
+        if channel in self._sources:
+            self._sources[channel].seek(max(position, 0))
+        elif channel in self._upstream:
+            self._upstream.connect(channel, position)
+
+    def _read_log(self) -> None:
+        assert self._log is not None
+        for subscriber in list(self._unread):
+            frames = self._log.read_back(subscriber, self._positions[subscriber])
+            if frames:
+                self._unread.discard(subscriber)
+                self._perform("read_back", self._node.read_back(subscriber, frames))
+
+    def _forget(self, subscriber: int) -> None:
+        self._unread.discard(subscriber)
+        self._positions.pop(subscriber, None)
+        if self._log is not None:
+            self._log.forget(subscriber)
+
+    def _commit_later(self) -> None:
+        self._loop.call_after(_COMMIT_SECONDS, self._commit)
+
+    def _commit(self) -> None:
+        assert self._sink is not None
+        self._points.hit("node.before_commit")
+        self._sink.commit()
+        self._points.hit("node.after_commit")
+        for channel in range(len(self._plan.inputs)):
+            position = self._sink.position(channel)
+            self._perform("delivered", self._node.delivered(channel, position))
+        self._commit_later()
+
+    # --- what the coordinator says (Handler) -------------------------------------------------
+
+    def authenticated(self, connection: Connection) -> None:
+        """The registration is under way."""
+
+    def received(self, connection: Connection, messages: list[Any]) -> None:  # noqa: ARG002
+        """Epoch, peers, orders."""
+        for message in messages:
+            match message:
+                case Welcome():
+                    self._welcome = message
+                case PeerMoved(name, peer):
+                    self._peer_moved(name, peer)
+                case Stop(reason):
+                    self._stop = reason
+                case Superseded(epoch):
+                    raise Fenced(f"node {self._plan.name!r} runs elsewhere with epoch {epoch}")
+                case Refused(reason):
+                    raise OperatingFault(f"the coordinator refused {self._plan.name!r}: {reason}")
+
+    def _peer_moved(self, name: str, peer: Peer | None) -> None:
+        if hasattr(self, "_upstream"):
+            self._upstream.moved(name, peer)
+        elif self._welcome is not None and peer is not None:
+            self._welcome.peers[name] = peer
+
+    def closed(self, connection: Connection) -> None:
+        """Without its coordinator a node does not know whether it may go on: it ends."""
+        if connection is self._control and self._welcome is not None:
+            raise CoordinatorLost(
+                f"node {self._plan.name!r} lost its coordinator: {connection.ended}"
+            )
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _leave(self) -> str:
+        """Let subscribers have what is durable, then close."""
+        assert self._stop is not None
+        if self._sink is not None:
+            self._sink.commit()
+            self._sink.close()
+        self._serve_clients()
+        if self._log is not None:
+            self._log.close()
+        for source in self._sources.values():
+            source.close()
+        return self._stop
+
+    def _serve_clients(self) -> None:
+        """Of a stream that is over, clients shall have the end; of one that is cut off, no more."""
+        deadline = self._loop.now() + (_LINGER_SECONDS if self._node.finished else 0.0)
+        while self._loop.now() < deadline:
+            if self._node.outputs.served and not self._downstream.unsent_bytes:
+                return
+            self._loop.run_once(0.01)
+            if self._unread:
+                self._read_log()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the coordinator that a restart would not help, and wait for its stop."""
+        if self._control is None or self._control.closed:
+            return
+        epoch = 0 if self._welcome is None else self._welcome.epoch
+        text = str(error) if isinstance(error, RewakeError) else f"{type(error).__name__}: {error}"
+        self._control.send(Failed(self._plan.name, epoch, text))
+        self._control.finish(self._loop.now())
+        deadline = self._loop.now() + 2.0
+        while not self._control.closed and self._loop.now() < deadline:
+            self._loop.run_once(0.02)
+
+
+def run_node(task: NodeTask) -> str:
+    """Run one attempt of a node in this process; see `NodeHost.run`."""
+    host = NodeHost(task)
+    try:
+        return host.run()
+    except OperatingFault:
+        raise  # another attempt may fare better
+    except Exception as error:
+        host.fail(error)
+        raise
+    finally:
+        host.close()

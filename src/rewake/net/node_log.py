@@ -1,0 +1,123 @@
+"""A node's log on disk: opening it as a new epoch, reading it back, trimming it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from rewake.graph.plan import NodePlan
+from rewake.log.flight import Limits
+from rewake.log.frame import Frame, TurnRecord
+from rewake.log.layout import DESCRIPTOR
+from rewake.log.pipeline import State
+from rewake.log.reader import LogReader, Tail
+from rewake.log.retention import Needs, Retention
+from rewake.model.errors import Fenced, LogExists, UsageError, WriterFailed
+from rewake.stores import create_log, open_log_reader, open_log_writer
+from rewake.stores.writer import LogWriter
+
+_FRAMES_PER_READ = 64
+# The writer's window is wider than what the node lets be pending, so appending never blocks.
+_LIMITS = Limits(window_bytes=256 << 20, gather_ms=2.0)
+_KEEP_NOTHING = Retention(max_bytes=0)
+_KEEP_ALL = Retention()
+
+
+class NodeLog:
+    """One node's log, owned by one epoch.
+
+    `on_durable` is called from the writer's thread whenever `durable` has risen, or the writer has
+    stopped.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: NodePlan,
+        fingerprint: str,
+        epoch: int,
+        on_durable: Callable[[int], None],
+    ) -> None:
+        if not (folder / DESCRIPTOR).exists():
+            with suppress(LogExists):
+                create_log(folder, plan.name, {"query": fingerprint})
+        self._writer: LogWriter = open_log_writer(
+            folder, epoch=epoch, holder=f"epoch {epoch}", limits=_LIMITS, on_durable=on_durable
+        )
+        self._check_owner(fingerprint, folder)
+        self._reader: LogReader = open_log_reader(folder)
+        self._retention = _KEEP_ALL if plan.keeps_history else _KEEP_NOTHING
+        self._tails: dict[int, tuple[Tail, int]] = {}
+        self._trimmed = 0
+
+    def _check_owner(self, fingerprint: str, folder: Path) -> None:
+        known = self._writer.descriptor.metadata.get("query")
+        if known != fingerprint:
+            self._writer.close()
+            raise UsageError(
+                f"the log in {folder} belongs to another query ({str(known)[:12]}), not to this "
+                f"one ({fingerprint[:12]}); give the query a folder of its own"
+            )
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number of the next frame."""
+        return self._writer.next_sequence
+
+    @property
+    def next_position(self) -> int:
+        """The position of the next output tuple."""
+        return self._writer.next_position
+
+    def durable(self) -> int:
+        """How many frames are durable.  Raises Fenced or WriterFailed when no more will be."""
+        state = self._writer.state
+        if state is State.FENCED:
+            raise Fenced("a later attempt of this node owns its log")
+        if state is State.FAILED:
+            raise WriterFailed("the log could not be written; the node must start anew")
+        return self._writer.durable
+
+    @property
+    def stalled(self) -> bool:
+        """Whether there is no room on the disk."""
+        return self._writer.state is State.STALLED
+
+    def append(self, record: TurnRecord) -> None:
+        """Hand over a frame; it becomes durable in the background."""
+        self._writer.append(record, timeout=1.0)
+
+    def frames_backwards(self) -> Iterator[Frame]:
+        """All frames, newest first."""
+        return self._reader.frames_backwards()
+
+    def read_back(self, connection: int, position: int) -> list[Frame]:
+        """Frames that end after `position`, going on where the last call for the connection ended.
+
+        None may be ready yet.
+        """
+        known = self._tails.get(connection)
+        if known is None or position < known[1]:
+            self._reader.reload()
+            tail = self._reader.tail(from_position=position)
+        else:
+            tail = known[0]
+        frames = tail.poll(max_frames=_FRAMES_PER_READ)
+        self._tails[connection] = (tail, position)
+        return frames
+
+    def forget(self, connection: int) -> None:
+        """A connection that read back is gone."""
+        self._tails.pop(connection, None)
+
+    def trim(self, before: int) -> None:
+        """Nobody needs frames before this sequence number; whole segments go when they can."""
+        if before > self._trimmed + 256:
+            self._trimmed = before
+            self._writer.trim(Needs(recovery=before), self._retention)
+
+    def close(self) -> None:
+        """Make everything durable and give the log back."""
+        self._reader.close()
+        self._writer.close()

@@ -1,0 +1,168 @@
+"""A query that runs: its coordinator here, its nodes wherever the launcher puts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rewake.graph.plan import Plan
+from rewake.log.flight import Mode
+from rewake.model.errors import OperatingFault, RewakeError, UsageError
+from rewake.net.client import Endpoint, Producer, Subscription
+from rewake.net.coordinator_host import CoordinatorHost, Happening
+from rewake.net.kill_points import Fault
+from rewake.net.node_host import NodeTask
+from rewake.net.processes import Launcher
+from rewake.node.limits import NodeLimits
+
+
+class QueryFailed(RewakeError):
+    """A node reported an error that a restart would not cure."""
+
+
+class RunningQuery:
+    """A handle on a query from its start to its end; a context manager that stops it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: str | Path,
+        launcher: Launcher,
+        *,
+        limits: NodeLimits | None = None,
+        faults: Iterable[Fault] = (),
+        mode: Mode = Mode.STABLE,
+    ) -> None:
+        self.plan = plan
+        self.folder = Path(folder)
+        self._launcher = launcher
+        faults = tuple(faults)
+        self._host = CoordinatorHost(plan, self.folder, faults=faults)
+        self._closed = False
+        self._host.start()
+        tasks = [
+            NodeTask(
+                plan=node,
+                folder=str(self.folder.resolve()),
+                fingerprint=plan.fingerprint,
+                coordinator=self._host.address,
+                token=self._host.token.reveal(),
+                limits=limits or NodeLimits(),
+                faults=faults,
+                mode=mode,
+            )
+            for node in plan.nodes
+        ]
+        try:
+            launcher.start(tasks, self._host.fail)
+        except BaseException:
+            self._host.close()
+            raise
+
+    # --- watching ----------------------------------------------------------------------------
+
+    @property
+    def history(self) -> list[Happening]:
+        """What happened to nodes so far."""
+        return list(self._host.history)
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What each node last said of itself."""
+        return self._host.status()
+
+    @property
+    def running(self) -> list[str]:
+        """Nodes that run now."""
+        return self._host.running
+
+    @property
+    def active(self) -> bool:
+        """Whether it has neither ended nor failed."""
+        return not self._host.ended.is_set()
+
+    def await_start(self, timeout: float = 60.0) -> None:
+        """Wait until every node runs."""
+        deadline = time.monotonic() + timeout
+        while len(self._host.running) < len(self.plan.nodes) and self.active:
+            if time.monotonic() > deadline:
+                missing = {each.name for each in self.plan.nodes} - set(self._host.running)
+                raise OperatingFault(
+                    f"nodes {', '.join(sorted(missing))} did not start within {timeout:g} s"
+                )
+            time.sleep(0.01)
+        self._raise_error()
+
+    def await_end(self, timeout: float | None = None) -> bool:
+        """Wait for the end of a finite query; False when the time is over.  Raises if it failed."""
+        ended = self._host.ended.wait(timeout)
+        self._raise_error()
+        return ended
+
+    def _raise_error(self) -> None:
+        if self._host.error is not None:
+            error = self._host.error
+            self._close()
+            raise QueryFailed(error)
+
+    # --- using -------------------------------------------------------------------------------
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where clients connect."""
+        return Endpoint(self._host.address, self._host.token)
+
+    def subscribe(
+        self, stream: str, *, shard: int = 0, position: int = 0, name: str = "client"
+    ) -> Subscription:
+        """Read a stream from a position on, live."""
+        places = self.plan.streams.get(stream)
+        if not places:
+            known = ", ".join(sorted(self.plan.streams)) or "none"
+            raise UsageError(f"the query has no stream {stream!r}; it has {known}")
+        node, output = places[shard]
+        schema = self.plan.node(node).outputs[output].schema
+        return Subscription(
+            self.endpoint, stream, schema, shard=shard, position=position, name=name
+        )
+
+    def produce(self, entry: str, *, name: str = "producer") -> Producer:
+        """Send tuples into an entry."""
+        return Producer(self.endpoint, entry, name=name)
+
+    def signal_node(self, node: str, sign: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to the process of a node, as an accident would; its pid."""
+        pid = self._host.pid_of(node)
+        if not pid:
+            raise UsageError(f"node {node!r} does not run now")
+        os.kill(pid, sign)
+        return pid
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop cleanly: what is processed is durable, and running it again continues there."""
+        if not self._closed:
+            self._host.stop("stopped by the user")
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._launcher.stop()
+            self._host.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

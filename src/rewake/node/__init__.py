@@ -1,0 +1,1 @@
+"""Nodes, their channels and their coordinator: pure classes that hosts drive."""

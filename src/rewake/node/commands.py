@@ -1,0 +1,147 @@
+"""What a node or the coordinator asks of its host.
+
+The host performs commands in the order given.  Duties that order alone does not say are in the
+docstring of each command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rewake.log.frame import TurnRecord
+from rewake.model.stream_event import StreamEvent
+from rewake.node.messages import Ack, Address, Begins, Packet, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append to the node's log; call `durable` when it (and all before it) is durable."""
+
+    record: TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Have an input channel deliver from `position` on, now and until told otherwise.
+
+    For a source: seek.  For an upstream: drop the present connection, if there is one, and
+    subscribe; when the connection is lost, call `lost`.  Nothing that was in flight on the earlier
+    connection may be delivered afterwards.
+    """
+
+    channel: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Tell the upstream of a channel; dropped silently when it is not connected."""
+
+    channel: int
+    ack: Ack
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a subscription; after `Refused` close the connection."""
+
+    subscriber: int
+    message: Begins | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send to a subscriber, in order; the amount in flight is bounded by the node."""
+
+    subscriber: int
+    packet: Packet
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read frames of the node's own log that are durable and end after `position`.
+
+    Then call `read_back(subscriber, frames)` with some (at least one, as many as are at hand).
+    """
+
+    subscriber: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close a subscriber's connection: a later attempt of the same node has come."""
+
+    subscriber: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Give to the sink; commit when it pays, and call `delivered` for what is committed."""
+
+    channel: int
+    event: StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Nobody needs the log's frames before this sequence number any more."""
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All of a finite stream is delivered and durable: tell the coordinator, keep serving."""
+
+
+# --- of the coordinator --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make the coordinator's state durable, then call `persisted(version)`."""
+
+    version: int
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a message to an attempt of a node, by its connection."""
+
+    connection: int
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """Close the connection of an attempt."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillAttempt:
+    """End the process of an attempt that is silent, so that its place is free for the next one."""
+
+    node: str
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuery:
+    """The query is over: all finished, stopped, or `error`."""
+
+    error: str | None = None
+
+
+NodeCommand = (
+    Append | Connect | Acknowledge | Answer | Send | ReadLog | Disconnect | Deliver | Trim | Finish
+)
+CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery
+__all__ = [name for name in dir() if name[0].isupper() and name not in ("TurnRecord", "Any")] + [
+    "Address"
+]

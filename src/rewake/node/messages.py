@@ -1,0 +1,188 @@
+"""What nodes, clients and the coordinator say to each other, as values.
+
+How they become bytes is the matter of `rewake.net`; the simulator passes them as they are.
+
+A conversation between nodes: the downstream connects and sends `Subscribe`; the upstream answers
+`Begins` or `Refused`, then sends `Packet`s; the downstream sends `Ack`s.  A producer connects,
+sends `Produce`, is answered `Begins`, and sends packets itself; the node acks what is durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rewake.log.frame import Buffer
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A stream event as it travels: `rows` tuples at the end of the positions start..end.
+
+    `rows` is -1 when only the payload knows (it was read back from a log).  `payload` is an Arrow
+    IPC record batch message, empty when there are no rows.  `final`: the stream ends at `end`, for
+    ever; such a packet is empty.
+    """
+
+    start: int
+    end: int
+    rows: int = 0
+    watermark: int | None = None
+    payload: Buffer = b""
+    final: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, roughly."""
+        return len(self.payload) + 64
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """A downstream wants an output from `position` on; what is sent first may start before it.
+
+    `epoch` is the downstream's own, `expects` the lowest upstream epoch it accepts.  A negative
+    position asks for whatever comes next.  A client that is not a node has epoch 0 and holds
+    nothing back: nobody waits for it, and what it misses in memory it gets from the log.
+    """
+
+    node: str
+    output: int
+    subscriber: str
+    epoch: int
+    position: int
+    expects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """Accepted: what follows covers `position` on.  Beyond what was asked for: there is a gap."""
+
+    position: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not accepted; `fenced` when the asking epoch is an old one."""
+
+    reason: str
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """`consumed`: processed up to here (frees the window).  `needed`: from here on needed again."""
+
+    consumed: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """A producer outside of Rewake offers tuples to the input `channel` of a node."""
+
+    node: str
+    channel: str
+    producer: str
+    epoch: int = 0
+
+
+# --- with the coordinator ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where the current attempt of a node listens."""
+
+    address: Address
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """An attempt to run a node has started."""
+
+    node: str
+    address: Address
+    pid: int = 0
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Run with this epoch; all lower ones are fenced."""
+
+    node: str
+    epoch: int
+    peers: dict[str, Peer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMoved:
+    """A node has a new attempt (or None: it is lost, wait)."""
+
+    node: str
+    peer: Peer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A node lives, and how it is doing."""
+
+    node: str
+    epoch: int
+    progress: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A node has delivered all of a finite stream, durably."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A node cannot go on; a restart would not help when `fatal`."""
+
+    node: str
+    epoch: int
+    error: str
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The query ends: make durable what there is, close, leave."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A later attempt runs this node: leave at once, write nothing."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """A client asks where a stream can be subscribed to."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where its shards are, of those that run now: [node, output, host, port, epoch] each.
+
+    `shards` is how many there are in all; 0: the query has no such stream.
+    """
+
+    stream: str
+    shards: int
+    places: list[list[Any]] = field(default_factory=list)

@@ -1,0 +1,407 @@
+"""A node: one shard of one fragment, fed by events, answering with commands.
+
+The same class runs in a Spark task and in the simulator.  It touches no file, socket or clock.
+
+The host's duties, in this order:
+
+1. Get an epoch from the coordinator.  If the plan logs: open the log as that epoch (which fences
+   the predecessor), and give `Node.recover` a reader of its frames, newest first.
+2. Perform the commands of `start`, then deliver events as they come and perform, in order, the
+   commands that each returns.  An upstream's `Begins` is `began`, a packet or a source's stream
+   event is `arrived`, a broken connection is `lost`.
+3. Whenever `ready`, call `work`: one turn.  Read a source or producer only while `wants` it.
+4. After `Append`, call `durable` with the number of frames that are.  Nothing of a turn is sent
+   before that: the node holds it back itself.
+5. When the log reports that it is fenced, end the process without performing anything more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rewake.graph.plan import NodePlan
+from rewake.log.frame import Frame, SectionKind, TurnRecord
+from rewake.model.stream_event import StreamEvent
+from rewake.node.commands import (
+    Acknowledge,
+    Append,
+    Connect,
+    Deliver,
+    Finish,
+    NodeCommand,
+    Trim,
+)
+from rewake.node.input_merge import InputMerge, Taken
+from rewake.node.limits import NodeLimits
+from rewake.node.messages import Ack, Packet, Subscribe
+from rewake.node.packets import packet_of, punctuation_section
+from rewake.node.subscriptions import Kept, Subscriptions
+from rewake.recovery.approach import Emissions, Recovery
+
+_AT_ANY_POSITION = -1
+# Amnesia: each life of a node numbers its output from a line of its own, so that nothing it lost
+# can be mistaken for something it says now.
+_POSITIONS_PER_LIFE = 1 << 40
+
+
+class _Pending(NamedTuple):
+    """A turn that was appended and is not durable yet."""
+
+    sequence: int
+    end: int
+    bytes: int
+    packets: list[Packet] | None
+    # What recovery would need after this turn: input from here on, frames from here on.
+    needs: tuple[list[int], int] | None
+
+
+class Node:
+    """One shard of one fragment."""
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        epoch: int,
+        *,
+        recovery: Recovery | None = None,
+        frames: Sequence[Frame] = (),
+        next_sequence: int = 0,
+        next_position: int = 0,
+        limits: NodeLimits | None = None,
+    ) -> None:
+        self.plan = plan
+        self.epoch = epoch
+        self.limits = limits or NodeLimits()
+        self.merge = InputMerge([each.schema for each in plan.inputs])
+        self.recovery = recovery
+        self._sequence = next_sequence
+        self._end = next_position if plan.logs else epoch * _POSITIONS_PER_LIFE
+        self._starts = self.merge.recover(frames, 0 if recovery is None else recovery.position)
+        kept = Kept.IN_LOG if plan.logs else Kept.NOWHERE
+        if plan.transparent:
+            kept, self._end = Kept.UPSTREAM, 0
+        self.outputs = Subscriptions(
+            [each.consumers for each in plan.outputs],
+            self._end,
+            epoch=epoch,
+            kept=kept,
+            limits=self.limits,
+            rewind=self._rewind,
+        )
+        self._durable_end = self._end
+        self._pending: deque[_Pending] = deque()
+        self._pending_bytes = 0
+        self._acked = [0] * len(plan.inputs)
+        self._needed = list(self._starts)
+        self._delivered = list(self._starts)
+        self._frame_marks: deque[tuple[int, int]] = deque()  # (end position, sequence after it)
+        self.turns = 0
+        self._finished = False
+        self._rewound = False
+        self.tuples_in = self.tuples_out = 0
+
+    @classmethod
+    def recover(
+        cls,
+        plan: NodePlan,
+        epoch: int,
+        frames: Iterable[Frame] = (),
+        *,
+        next_sequence: int = 0,
+        next_position: int = 0,
+        limits: NodeLimits | None = None,
+    ) -> Node:
+        """Rebuild from the node's own log, given newest frame first (none: a new node)."""
+        if plan.transparent or plan.sink is not None:
+            return cls(plan, epoch, limits=limits)
+        seen: list[Frame] = []
+        operator = plan.program.operator(plan.inputs[0].schema)
+        recovery = plan.approach.build(operator, plan.program.emit, _noting(frames, seen))
+        return cls(
+            plan,
+            epoch,
+            recovery=recovery,
+            frames=seen,
+            next_sequence=next_sequence,
+            next_position=next_position,
+            limits=limits,
+        )
+
+    # --- upstream ----------------------------------------------------------------------------
+
+    def start(self, committed: Sequence[int] = ()) -> list[NodeCommand]:
+        """Begin; `committed` says per channel how far a sink's commits reach."""
+        if self.plan.sink is not None:
+            for channel, position in enumerate(committed):
+                self.merge.go_to(channel, position)
+            self._starts = self._delivered = self._needed = list(committed)
+        if self.plan.transparent:
+            return []  # what to produce is what somebody asks for
+        if not self.plan.logs and self.recovery is not None and self.epoch > 1:
+            # Without a log there is no past to continue: take what comes next.
+            return [Connect(channel, _AT_ANY_POSITION) for channel in range(len(self._starts))]
+        return [Connect(channel, position) for channel, position in enumerate(self._starts)]
+
+    def began(self, channel: int, position: int) -> list[NodeCommand]:
+        """An upstream accepted: it delivers from `position` on; beyond what was asked is a gap."""
+        if position <= self.merge.expected(channel):
+            return []
+        if self.tuples_in or self.plan.logs or self.recovery is None:
+            self.merge.bridge(channel, position)
+        else:
+            self.merge.go_to(channel, position)
+            self.recovery.position = self.merge.position
+        return []
+
+    def lost(self, channel: int) -> list[NodeCommand]:
+        """The connection to an upstream broke: ask for what has not arrived."""
+        if self.plan.transparent and not self.outputs.started:
+            return []
+        return [Connect(channel, self.merge.expected(channel))]
+
+    def arrived(self, channel: int, item: Packet | StreamEvent) -> list[NodeCommand]:
+        """Input has arrived; it waits for its turn."""
+        self.merge.offer(channel, item)
+        return []
+
+    def source_ended(self, channel: int) -> list[NodeCommand]:
+        """The source of a channel has nothing more, for ever."""
+        self.merge.end(channel)
+        return []
+
+    def wants(self, channel: int) -> bool:
+        """Whether a source or producer of this channel should be read."""
+        if self.plan.transparent and not self.outputs.started:
+            return False
+        return self.merge.waiting_bytes(channel) < self.limits.input_bytes
+
+    def _rewind(self, position: int) -> list[NodeCommand]:
+        self.merge.go_to_event_at(position)
+        self.outputs.restart(position)
+        self._rewound = True
+        self._finished = False
+        return [Connect(0, position)]
+
+    # --- turns -------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether output may be produced; then `work` takes a turn if there is input."""
+        return self._pending_bytes < self.limits.pending_bytes and self.outputs.has_room
+
+    def work(self, now_ms: float) -> list[NodeCommand]:
+        """Take one turn; nothing when no input has arrived or there is no room for output."""
+        if not self.ready:
+            return []
+        taken = self.merge.take()
+        if taken is None:
+            return self._perhaps_finish()
+        self.tuples_in += taken.there.batch.num_rows
+        self.turns += 1
+        if self.plan.sink is not None:
+            commands: list[NodeCommand] = [Deliver(taken.channel, taken.there)]
+        elif self.recovery is None:
+            commands = self._pass_through(taken.here)
+        else:
+            commands = self._turn(taken, now_ms)
+        return commands + self._acknowledge(taken.channel) + self._perhaps_finish()
+
+    def _pass_through(self, event: StreamEvent) -> list[NodeCommand]:
+        if self._rewound:
+            self._rewound = False
+            self.outputs.restart(event.start)
+        emissions = self.plan.program.apply(event.batch, event.end - event.start)
+        packets = [Packet(event.start, event.end, 0, event.watermark)] * len(self.plan.outputs)
+        for output, batch in emissions:
+            packets[output] = packet_of(event.holding(batch))
+            self.tuples_out += batch.num_rows
+        return self.outputs.offer(packets)
+
+    def _turn(self, taken: Taken, now_ms: float) -> list[NodeCommand]:
+        assert self.recovery is not None
+        replayed = self.recovery.recovering
+        turn = self.recovery.turn(taken.here, now_ms)
+        rows = sum(batch.num_rows for _, batch in turn.outputs)
+        self.tuples_out += rows
+        watermark = None if replayed else taken.here.watermark
+        if not self.plan.logs:
+            return self._forward_unlogged(turn.outputs, rows, watermark)
+        record = turn.record
+        if record is None and watermark is not None:
+            record = self.recovery.bare_record()
+        return [] if record is None else self._append(record, watermark)
+
+    def _forward_unlogged(
+        self, outputs: Emissions, rows: int, watermark: int | None
+    ) -> list[NodeCommand]:
+        if not rows and watermark is None:
+            return []
+        start, self._end = self._end, self._end + rows
+        packets = [Packet(start, self._end, 0, watermark)] * len(self.plan.outputs)
+        for output, batch in outputs:
+            payload = batch.serialize()
+            packets[output] = Packet(start, self._end, batch.num_rows, watermark, payload)
+        return self.outputs.offer(packets)
+
+    def _append(self, record: TurnRecord, watermark: int | None) -> list[NodeCommand]:
+        sections = list(record.sections)
+        determinants = self.merge.section()
+        if determinants is not None:
+            sections.append(determinants)
+        if watermark is not None:
+            sections.append(punctuation_section(watermark))
+        record = record._replace(sections=tuple(sections))
+        start, self._end = self._end, self._end + record.tuples
+        packets = None
+        if record.tuples or watermark is not None:
+            packets = self._packets_of(record, start, watermark)
+        size = sum(len(section.payload) for section in sections)
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        needs = self._needs() if sequence % self.limits.turns_per_trim == 0 else None
+        self._pending.append(_Pending(sequence, self._end, size, packets, needs))
+        self._pending_bytes += size
+        return [Append(record)]
+
+    def _packets_of(self, record: TurnRecord, start: int, watermark: int | None) -> list[Packet]:
+        packets = [Packet(start, self._end, 0, watermark)] * len(self.plan.outputs)
+        for kind, payload, output in record.sections:
+            if kind == SectionKind.RESULTS:
+                packets[output] = Packet(start, self._end, -1, watermark, payload)
+        return packets
+
+    def _needs(self) -> tuple[list[int], int]:
+        assert self.recovery is not None
+        inputs = self.merge.needed(self.recovery.acknowledged + 1)
+        return inputs, self._sequence - self.recovery.frames_needed
+
+    # --- durability --------------------------------------------------------------------------
+
+    def durable(self, frames: int) -> list[NodeCommand]:
+        """Every frame with a sequence below `frames` is durable: its results may go."""
+        commands: list[NodeCommand] = []
+        needs = None
+        while self._pending and self._pending[0].sequence < frames:
+            turn = self._pending.popleft()
+            self._pending_bytes -= turn.bytes
+            self._durable_end = turn.end
+            if turn.packets is not None:
+                commands += self.outputs.offer(turn.packets)
+            if turn.needs is not None:
+                needs = turn.needs
+                self._frame_marks.append((turn.end, turn.sequence + 1))
+        if needs is not None:
+            commands += self._release(*needs)
+        return commands + self._perhaps_finish()
+
+    def tick(self) -> list[NodeCommand]:
+        """Once in a while: nothing may stay unsaid because no further turn comes to say it."""
+        if self.recovery is None or not self.plan.logs or self._pending or self.recovering:
+            return self._perhaps_finish()
+        self._frame_marks.append((self._end, self._sequence))
+        return self._release(*self._needs()) + self._perhaps_finish()
+
+    def _release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
+        """Tell upstream what is not needed any more, and trim what nobody needs."""
+        self._needed = inputs
+        commands: list[NodeCommand] = [
+            Acknowledge(channel, Ack(self.merge.consumed(channel), needed))
+            for channel, needed in enumerate(inputs)
+        ]
+        needed, before = self.outputs.needed(), 0
+        while self._frame_marks and self._frame_marks[0][0] <= needed:
+            before = self._frame_marks[0][1]
+            if before > own_frames:
+                break
+            self._frame_marks.popleft()
+        if before:
+            commands.append(Trim(min(before, own_frames)))
+        return commands
+
+    def delivered(self, channel: int, position: int) -> list[NodeCommand]:
+        """A sink has committed everything of a channel before `position`."""
+        self._delivered[channel] = self._needed[channel] = position
+        ack = Ack(self.merge.consumed(channel), position)
+        return [Acknowledge(channel, ack), *self._perhaps_finish()]
+
+    def _acknowledge(self, channel: int) -> list[NodeCommand]:
+        """Free the upstream's window; a quarter of it at a time, or when nothing waits."""
+        consumed = self.merge.consumed(channel)
+        if self.plan.transparent:
+            self._needed[channel] = min(self.outputs.needed(), consumed)
+        elif not self.plan.logs and self.plan.sink is None:
+            self._needed[channel] = consumed
+        return [Acknowledge(channel, Ack(consumed, self._needed[channel]))]
+
+    # --- the end of a finite stream ----------------------------------------------------------
+
+    def _perhaps_finish(self) -> list[NodeCommand]:
+        if self._finished or self._pending or not self.merge.ended:
+            return []
+        if self.plan.sink is not None and self._delivered != [
+            self.merge.consumed(channel) for channel in range(len(self._delivered))
+        ]:
+            return []
+        self._finished = True
+        return [*self.outputs.finish(), Finish()]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of a finite stream has been processed, durably."""
+        return self._finished
+
+    # --- downstream --------------------------------------------------------------------------
+
+    def subscribed(self, connection: int, message: Subscribe) -> list[NodeCommand]:
+        """A downstream or a client wants an output."""
+        return self.outputs.subscribed(connection, message)
+
+    def unsubscribed(self, connection: int) -> list[NodeCommand]:
+        """Its connection is gone."""
+        return self.outputs.unsubscribed(connection)
+
+    def acked(self, connection: int, ack: Ack) -> list[NodeCommand]:
+        """It made progress."""
+        return self.outputs.acked(connection, ack)
+
+    def read_back(self, connection: int, frames: Iterable[Frame]) -> list[NodeCommand]:
+        """The frames that `ReadLog` asked for."""
+        return self.outputs.read_back(connection, frames, self._durable_end)
+
+    # --- for people and tests ----------------------------------------------------------------
+
+    @property
+    def recovering(self) -> bool:
+        """Whether input that the log has the effects of is still being replayed."""
+        return self.recovery is not None and self.recovery.recovering
+
+    def progress(self) -> dict[str, float]:
+        """Figures of the moment."""
+        figures: dict[str, float] = {
+            "tuples_in": self.tuples_in,
+            "tuples_out": self.tuples_out,
+            "input_position": self.merge.position,
+            "output_position": self._end,
+            "pending_bytes": self._pending_bytes,
+            "lag": self.outputs.lag(),
+            "turns": self.turns,
+        }
+        if self.recovery is not None:
+            figures |= self.recovery.progress()
+        return figures
+
+    def check_invariants(self) -> None:
+        """What always holds between events."""
+        self.merge.check_invariants()
+        self.outputs.check_invariants()
+        assert self._pending_bytes == sum(turn.bytes for turn in self._pending)
+        if self.recovery is not None:
+            assert self.recovery.position == self.merge.position, "two times in one fragment"
+            self.recovery.check_invariants()
+
+
+def _noting(frames: Iterable[Frame], seen: list[Frame]) -> Iterator[Frame]:
+    for frame in frames:
+        seen.append(frame)
+        yield frame

@@ -1,0 +1,205 @@
+"""One output of a fragment: what may be forwarded, and how far each subscriber has got.
+
+What is in the queue may be sent (for a fragment that logs: it is durable).  Each subscriber has one
+cursor, the next position it is owed; everything sent to it continues there, whether it comes from
+memory or, for a subscriber that is behind, from the log.  That is why past and live cannot be mixed
+up: there is no second place to be.
+
+A subscriber is *required* when it is a node of the query: what it has not acknowledged is kept for
+it (in the log, or in memory when there is none), also while it is gone.  Others are clients: served
+as long as they keep up, from the log when they do not, and waited for by nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rewake.node.messages import Packet
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far one connection has got."""
+
+    name: str
+    position: int
+    window_bytes: int
+    required: bool
+    # Read from the log for this subscriber and not sent yet.
+    backlog: deque[Packet] = field(default_factory=deque)
+    reading: bool = False
+    flight: deque[tuple[int, int]] = field(default_factory=deque)
+    flight_bytes: int = 0
+    told_end: bool = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be in flight; one packet always may, however large."""
+        return not self.flight or self.flight_bytes < self.window_bytes
+
+    def sent(self, packet: Packet) -> None:
+        """A packet is in flight."""
+        self.position = max(self.position, packet.end)
+        self.flight.append((packet.end, packet.size))
+        self.flight_bytes += packet.size
+
+    def consumed(self, position: int) -> None:
+        """The subscriber is done with everything before `position`."""
+        while self.flight and self.flight[0][0] <= position:
+            self.flight_bytes -= self.flight.popleft()[1]
+
+
+class OutputQueue:
+    """Packets in memory, oldest first, and the cursors of those who read them.
+
+    Invariants: packets cover `first` to `end` without gap; a cursor that is not reading the log is
+    at or after `first`.
+    """
+
+    def __init__(self, position: int, *, memory_bytes: int, window_bytes: int) -> None:
+        self._packets: dict[int, Packet] = {}  # by number, numbers consecutive
+        self._oldest = 0
+        self._newest = 0
+        self.first = self.end = position
+        self.bytes = 0
+        self.final = False
+        self._memory_bytes = memory_bytes
+        self._window_bytes = window_bytes
+        self._cursors: dict[int, Cursor] = {}
+        self._numbers: dict[int, int] = {}  # by connection: the next packet to look at
+        # By name of a required subscriber: from where it may ask again.
+        self.needed: dict[str, int] = {}
+
+    # --- what there is to send ---------------------------------------------------------------
+
+    def offer(self, packet: Packet) -> None:
+        """A packet that may be forwarded; it continues where the last one ended."""
+        assert packet.start == self.end, f"{packet.start} does not continue {self.end}"
+        self._packets[self._newest] = packet
+        self._newest += 1
+        self.bytes += packet.size
+        self.end = packet.end
+
+    def finish(self) -> None:
+        """There is nothing after `end`, for ever."""
+        self.final = True
+
+    def restart(self, position: int) -> None:
+        """What follows is produced again from `position` on."""
+        self._packets.clear()
+        self._oldest = self._newest
+        self.bytes = 0
+        self.first = self.end = position
+        self.final = False
+        for cursor in self._cursors.values():
+            cursor.told_end = False
+
+    def forget_sent(self) -> None:
+        """Drop what every connected subscriber has been sent and no absent one may want."""
+        connected = {cursor.name for cursor in self._cursors.values()}
+        waiting = [at for name, at in self.needed.items() if name not in connected]
+        floor = min([cursor.position for cursor in self._cursors.values()] + waiting, default=0)
+        while self._packets and self._packets[self._oldest].end <= floor:
+            self._drop_oldest()
+
+    def forget_stored(self) -> None:
+        """Drop what exceeds the memory allowed; it can be read back from the log."""
+        while self.bytes > self._memory_bytes and len(self._packets) > 1:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        packet = self._packets.pop(self._oldest)
+        self._oldest += 1
+        self.bytes -= packet.size
+        self.first = packet.end
+
+    @property
+    def has_room(self) -> bool:
+        """Whether memory allows for more (for outputs that are not in a log)."""
+        return self.bytes < self._memory_bytes
+
+    # --- subscribers -------------------------------------------------------------------------
+
+    def subscribe(self, connection: int, name: str, position: int, *, required: bool) -> Cursor:
+        """A subscriber is owed everything from `position` on."""
+        cursor = Cursor(name, position, self._window_bytes, required)
+        self._cursors[connection] = cursor
+        self._numbers[connection] = self._oldest
+        if required:
+            # Where it goes on says nothing of what its recovery may need again; its acks do.
+            self.needed.setdefault(name, 0)
+        return cursor
+
+    def unsubscribe(self, connection: int) -> None:
+        """A connection is gone."""
+        self._cursors.pop(connection, None)
+        self._numbers.pop(connection, None)
+
+    def cursor(self, connection: int) -> Cursor | None:
+        """The cursor of a connection."""
+        return self._cursors.get(connection)
+
+    @property
+    def connections(self) -> Iterable[int]:
+        """Who is connected."""
+        return list(self._cursors)
+
+    def connection_of(self, name: str) -> int | None:
+        """The connection of the subscriber of that name."""
+        return next((key for key, each in self._cursors.items() if each.name == name), None)
+
+    def acked(self, connection: int, consumed: int, needed: int) -> None:
+        """A subscriber has processed everything before `consumed`, and needs from `needed` on."""
+        cursor = self._cursors[connection]
+        cursor.consumed(consumed)
+        if cursor.required:
+            self.needed[cursor.name] = max(needed, self.needed.get(cursor.name, 0))
+
+    @property
+    def served(self) -> bool:
+        """Whether everyone who is connected has been sent everything, the end included."""
+        return all(each.told_end for each in self._cursors.values())
+
+    def lag(self) -> int:
+        """How many positions the slowest connected required subscriber is behind."""
+        behind = [self.end - each.position for each in self._cursors.values() if each.required]
+        return max(behind, default=0)
+
+    def sendable(self, connection: int) -> Iterator[Packet]:
+        """What may be sent to a connection now, in order; taken as sent."""
+        cursor = self._cursors[connection]
+        while cursor.backlog and cursor.has_room:
+            packet = cursor.backlog.popleft()
+            cursor.sent(packet)
+            yield packet
+        if cursor.backlog or cursor.reading or cursor.position < self.first:
+            return
+        number = max(self._numbers[connection], self._oldest)
+        while number < self._newest and cursor.has_room:
+            packet = self._packets[number]
+            number += 1
+            if packet.end > cursor.position or packet.start >= cursor.position:
+                cursor.sent(packet)
+                yield packet
+        self._numbers[connection] = number
+        if self.final and number == self._newest and not cursor.told_end:
+            cursor.told_end = True
+            yield Packet(self.end, self.end, final=True)
+
+    def must_read(self, connection: int) -> int | None:
+        """From where the log must be read for a connection that is behind memory, or None."""
+        cursor = self._cursors[connection]
+        if cursor.reading or cursor.backlog or cursor.position >= self.first:
+            return None
+        return cursor.position if cursor.has_room else None
+
+    def check_invariants(self) -> None:
+        """What always holds between events."""
+        at = self.first
+        for number in range(self._oldest, self._newest):
+            assert self._packets[number].start == at, "a gap in an output queue"
+            at = self._packets[number].end
+        assert at == self.end, "the queue does not reach its end"
+        assert self.bytes == sum(packet.size for packet in self._packets.values())

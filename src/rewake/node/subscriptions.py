@@ -1,0 +1,222 @@
+"""The subscribers of a node: who reads which output, and what they are to be sent next.
+
+How an output that is asked for from an earlier position is served differs by where it is kept:
+
+- logged: from the log, then from memory (`ReadLog`);
+- transparent (stateless, not logged): it is produced again, by asking upstream again (`rewind`);
+- otherwise it is lost: the answer says where the stream goes on (a gap: amnesia).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+
+from rewake.log.frame import Frame
+from rewake.node.commands import Answer, Disconnect, NodeCommand, ReadLog, Send
+from rewake.node.limits import NodeLimits
+from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
+from rewake.node.output_queue import OutputQueue
+from rewake.node.packets import packet_in
+
+
+class Kept(Enum):
+    """Where output that has left memory can be had again."""
+
+    IN_LOG = "in the log"
+    UPSTREAM = "upstream"
+    NOWHERE = "nowhere"
+
+
+class Subscriptions:
+    """All outputs of a node and all who read them.
+
+    `rewind(position)` is called when output must be produced again from there on.
+    """
+
+    def __init__(
+        self,
+        consumers: Sequence[tuple[str, ...]],
+        position: int,
+        *,
+        epoch: int,
+        kept: Kept,
+        limits: NodeLimits,
+        rewind: Callable[[int], list[NodeCommand]],
+    ) -> None:
+        self._epoch = epoch
+        self._kept = kept
+        self._rewind = rewind
+        self._limits = limits
+        self._consumers = consumers
+        self.queues = [
+            OutputQueue(position, memory_bytes=limits.queue_bytes, window_bytes=limits.window_bytes)
+            for _ in consumers
+        ]
+        for queue, names in zip(self.queues, consumers, strict=True):
+            # Until a consumer has said what it needs, it may need everything.
+            queue.needed = dict.fromkeys(names, 0)
+        self._output_of: dict[int, int] = {}
+        self._epochs: dict[str, int] = {}
+        self.started = False
+
+    # --- arrivals ----------------------------------------------------------------------------
+
+    def subscribed(self, connection: int, message: Subscribe) -> list[NodeCommand]:
+        """Somebody wants an output."""
+        refusal = self._refusal(message)
+        if refusal is not None:
+            return [Answer(connection, refusal)]
+        commands: list[NodeCommand] = []
+        queue = self.queues[message.output]
+        earlier = queue.connection_of(message.subscriber)
+        if earlier is not None:
+            commands += [Disconnect(earlier), *self.unsubscribed(earlier)]
+        if message.epoch:
+            self._epochs[message.subscriber] = message.epoch
+        position = queue.end if message.position < 0 else message.position
+        if self._kept is Kept.NOWHERE:
+            position = max(position, queue.first) if position <= queue.end else queue.end
+        required = message.subscriber in self._consumers[message.output]
+        queue.subscribe(connection, message.subscriber, position, required=required)
+        self._output_of[connection] = message.output
+        commands.append(Answer(connection, Begins(position, self._epoch)))
+        if self._kept is Kept.UPSTREAM and (position < queue.first or not self.started):
+            commands += self._rewind(position)
+        self.started = True
+        return commands + self.flow(connection)
+
+    def _refusal(self, message: Subscribe) -> Refused | None:
+        if message.expects > self._epoch:
+            return Refused(f"epoch {self._epoch} was superseded by {message.expects}")
+        if not 0 <= message.output < len(self.queues):
+            return Refused(f"node {message.node!r} has {len(self.queues)} outputs")
+        known = self._epochs.get(message.subscriber, 0)
+        if message.epoch < known:
+            return Refused(
+                f"epoch {message.epoch} of {message.subscriber!r} was superseded by {known}", True
+            )
+        end = self.queues[message.output].end
+        if self._kept is Kept.IN_LOG and message.position > end:
+            return Refused(
+                f"{message.subscriber!r} asks for position {message.position}, but the log ends at "
+                f"{end}: they do not belong together, or the log has lost its end"
+            )
+        return None
+
+    def unsubscribed(self, connection: int) -> list[NodeCommand]:
+        """A subscriber's connection is gone."""
+        output = self._output_of.pop(connection, None)
+        if output is not None:
+            self.queues[output].unsubscribe(connection)
+        return []
+
+    def acked(self, connection: int, ack: Ack) -> list[NodeCommand]:
+        """A subscriber made progress."""
+        output = self._output_of.get(connection)
+        if output is None:
+            return []
+        self.queues[output].acked(connection, ack.consumed, ack.needed)
+        return self.flow(connection)
+
+    def read_back(self, connection: int, frames: Iterable[Frame], end: int) -> list[NodeCommand]:
+        """Frames that a subscriber asked for; those from position `end` on are not durable yet."""
+        output = self._output_of.get(connection)
+        cursor = None if output is None else self.queues[output].cursor(connection)
+        if output is None or cursor is None:
+            return []
+        cursor.reading = False
+        at = cursor.position
+        for frame in frames:
+            packet = packet_in(frame, output)
+            if packet is None or packet.end <= at or packet.end > end:
+                continue
+            at = packet.end
+            cursor.backlog.append(packet)
+        return self.flow(connection)
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def offer(self, packets: Sequence[Packet]) -> list[NodeCommand]:
+        """One packet per output may be forwarded now."""
+        commands: list[NodeCommand] = []
+        for queue, packet in zip(self.queues, packets, strict=True):
+            queue.offer(packet)
+            for connection in queue.connections:
+                commands += self.flow(connection)
+            self._forget(queue)
+        return commands
+
+    def flow(self, connection: int) -> list[NodeCommand]:
+        """Send what the windows allow."""
+        output = self._output_of.get(connection)
+        if output is None:
+            return []
+        queue = self.queues[output]
+        commands: list[NodeCommand] = [
+            Send(connection, packet) for packet in queue.sendable(connection)
+        ]
+        if self._kept is Kept.IN_LOG:
+            position = queue.must_read(connection)
+            cursor = queue.cursor(connection)
+            if position is not None and cursor is not None:
+                cursor.reading = True
+                commands.append(ReadLog(connection, position))
+        else:
+            self._forget(queue)
+        return commands
+
+    def _forget(self, queue: OutputQueue) -> None:
+        if self._kept is Kept.IN_LOG:
+            queue.forget_stored()
+        else:
+            queue.forget_sent()
+
+    def finish(self) -> list[NodeCommand]:
+        """Nothing will follow, for ever."""
+        commands: list[NodeCommand] = []
+        for queue in self.queues:
+            queue.finish()
+            for connection in queue.connections:
+                commands += self.flow(connection)
+        return commands
+
+    def restart(self, position: int) -> None:
+        """Output is produced again from `position` on."""
+        for queue in self.queues:
+            queue.restart(position)
+
+    # --- bounds ------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the node may produce more before its subscribers have caught up."""
+        if self._kept is not Kept.IN_LOG:
+            return all(queue.has_room for queue in self.queues)
+        return all(
+            queue.lag() < self._limits.lag_tuples
+            and queue.end - min(queue.needed.values(), default=queue.end)
+            < self._limits.backlog_tuples
+            for queue in self.queues
+        )
+
+    def needed(self) -> int:
+        """The lowest position that any consumer may ask for again."""
+        return min(
+            (at for queue in self.queues for at in queue.needed.values()),
+            default=max((queue.end for queue in self.queues), default=0),
+        )
+
+    @property
+    def served(self) -> bool:
+        """Whether everyone who is connected has been sent everything, the end included."""
+        return all(queue.served for queue in self.queues)
+
+    def lag(self) -> int:
+        """How many positions the slowest connected consumer is behind."""
+        return max((queue.lag() for queue in self.queues), default=0)
+
+    def check_invariants(self) -> None:
+        """What always holds between events."""
+        for queue in self.queues:
+            queue.check_invariants()

@@ -1,0 +1,314 @@
+"""Stateless steps: filter and map, on whole batches (Hwang 2.2).
+
+A step is a small value, part of a query.  An expression in it is bound to a schema when the first
+batch of that schema comes; what is bound is no part of the value's identity and does not travel
+with it.  In place of an expression a function may stand: of a batch, giving an array.
+
+Invariants: a filter keeps the order of its input and drops tuples for which the predicate is null;
+a map of expressions gives as many tuples as it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import DamagedFrame, RewakeError, SchemaMismatch, UsageError
+from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.stateful import NO_IDS, NO_SLOTS, Outcome, StoredParts
+
+ArrowFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
+# An `Expression`, or a function of a batch.
+Formula: TypeAlias = Any
+
+
+class StatelessStep(Protocol):
+    """A step from batch to batch that keeps nothing between them.
+
+    A step whose attribute `one_to_one` is true makes exactly one tuple of each, in its place.
+    """
+
+    @property
+    def name(self) -> str:
+        """For messages and pictures."""
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns after the step; `SchemaMismatch` when it does not fit."""
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The tuples after the step."""
+
+
+class _Bindings:
+    """The form of a step for the schema it met last; copies start without one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[pa.Schema, Any] | None = None
+
+    def get(self, schema: pa.Schema, bind: Callable[[pa.Schema], Any]) -> Any:
+        last = self._last
+        if last is None or (last[0] is not schema and not last[0].equals(schema)):
+            last = self._last = (schema, bind(schema))
+        return last[1]
+
+    def __reduce__(self) -> tuple[type[_Bindings], tuple[()]]:
+        return _Bindings, ()
+
+
+def _bindings() -> Any:
+    return field(default_factory=_Bindings, init=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """Keeps the tuples for which the predicate holds."""
+
+    predicate: Formula
+    name: str = "filter"
+    _bindings: _Bindings = _bindings()
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The same columns."""
+        mask = self._mask(_empty(schema))
+        if not pa.types.is_boolean(mask.type):
+            raise SchemaMismatch(
+                f"step {self.name!r}: a filter needs a condition, but its formula is of type "
+                f"{mask.type}; compare it with something"
+            )
+        return schema
+
+    def _bind(self, schema: pa.Schema) -> ArrowFunction:
+        return _bound(self.predicate, schema, self.name)
+
+    def _mask(self, batch: pa.RecordBatch) -> pa.Array:
+        evaluate = self._bindings.get(batch.schema, self._bind)
+        return _as_array(_evaluated(evaluate, batch, self.name), batch.num_rows)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The tuples for which the predicate is true."""
+        mask = self._mask(batch)
+        if len(mask) != batch.num_rows:
+            raise UsageError(
+                f"step {self.name!r}: its function gave {len(mask)} flags for {batch.num_rows} "
+                "tuples; give one for each"
+            )
+        return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+
+
+@dataclass(frozen=True)
+class MapStep:
+    """Computes each of its columns; a function that gives a whole batch stands for its columns.
+
+    A function may give more or fewer tuples than it got, if all of the step's columns agree.
+    """
+
+    columns: tuple[tuple[str, Formula], ...]
+    name: str = "map"
+    _bindings: _Bindings = _bindings()
+
+    @property
+    def one_to_one(self) -> bool:
+        """What is bound gives one value for each tuple; bare functions may give any number."""
+        return all(hasattr(formula, "bind") for _, formula in self.columns)
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The computed columns."""
+        return self.apply(_empty(schema)).schema
+
+    def _bind(self, schema: pa.Schema) -> list[tuple[str, ArrowFunction]]:
+        if not self.columns:
+            raise UsageError(f"step {self.name!r}: a map needs at least one column")
+        return [(name, _bound(formula, schema, self.name)) for name, formula in self.columns]
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The computed columns of these tuples."""
+        names: list[str] = []
+        arrays: list[pa.Array] = []
+        for name, evaluate in self._bindings.get(batch.schema, self._bind):
+            value = _evaluated(evaluate, batch, self.name)
+            if isinstance(value, pa.RecordBatch):
+                names += value.schema.names
+                arrays += value.columns
+            else:
+                names.append(name)
+                arrays.append(_as_array(value, batch.num_rows))
+        self._check(names, arrays)
+        return pa.RecordBatch.from_arrays(arrays, names)
+
+    def _check(self, names: list[str], arrays: list[pa.Array]) -> None:
+        lengths = {len(array) for array in arrays}
+        if len(lengths) > 1:
+            counted = ", ".join(f"{n}: {len(a)}" for n, a in zip(names, arrays, strict=True))
+            raise UsageError(f"step {self.name!r}: columns of different lengths ({counted})")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaMismatch(f"step {self.name!r}: two columns are named {twice!r}")
+
+
+def _bound(formula: Formula, schema: pa.Schema, step: str) -> ArrowFunction:
+    if hasattr(formula, "bind"):
+        evaluate: ArrowFunction = formula.bind(schema, step).evaluate
+        return evaluate
+    if callable(formula):
+        function: ArrowFunction = formula
+        return function
+    raise UsageError(f"{formula!r} is neither an expression nor a function of a batch")
+
+
+def _evaluated(evaluate: ArrowFunction, batch: pa.RecordBatch, step: str) -> Any:
+    try:
+        return evaluate(batch)
+    except RewakeError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"step {step!r} failed on a batch of {batch.num_rows} tuples: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _as_array(value: Any, rows: int) -> pa.Array:
+    if isinstance(value, pa.Scalar):
+        return pa.repeat(value, rows)
+    return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+
+
+# --- batches that stand alone ----------------------------------------------------------------
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema without dictionaries: a batch in a frame or packet stands alone."""
+    if not any(pa.types.is_dictionary(each.type) for each in schema):
+        return schema
+    return pa.schema(
+        [
+            each.with_type(each.type.value_type) if pa.types.is_dictionary(each.type) else each
+            for each in schema
+        ]
+    )
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without dictionaries."""
+    schema = plain_schema(batch.schema)
+    if schema is batch.schema:
+        return batch
+    columns = [
+        column if column.type == each.type else column.cast(each.type)
+        for column, each in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# --- a fragment without state ----------------------------------------------------------------
+
+
+class StatelessOperator:
+    """Steps as an operator without parts: N is always 0, and nothing has to be replayed.
+
+    So an approach that logs records its results only, and recovers with T = tc.
+    """
+
+    def __init__(self, steps: Sequence[StatelessStep], schema: pa.Schema) -> None:
+        self.schema = schema
+        self._steps = tuple(steps)
+        self.output_schema = schema_after(steps, schema)
+        self.late_tuples = 0
+        self.clock = NO_TIME
+
+    @property
+    def divisible(self) -> bool:
+        """Whether each tuple becomes exactly one."""
+        return one_to_one(self._steps)
+
+    @property
+    def open_parts(self) -> int:
+        """None, ever."""
+        return 0
+
+    @property
+    def opened_at(self) -> Int64s:
+        """There are no slots."""
+        return NO_IDS
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Apply the steps; all that is left of the tuples are results."""
+        check_schema(event, self.schema)
+        batch = apply_steps(self._steps, event.batch) if event.batch.num_rows else event.batch
+        if event.watermark is not None:
+            self.clock = max(self.clock, min(event.watermark, TIME_LIMIT))
+        return Outcome(batch if batch.num_rows else None, None, NO_SLOTS, NO_IDS, NO_IDS)
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
+        return self.process(StreamEvent(position, _empty(self.schema), watermark))
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts: there are none."""
+        assert slots.size == 0, "a part of an operator without parts"
+        return NO_IDS
+
+    def opening_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
+        """Nothing."""
+        return []
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
+        """Nothing."""
+        return []
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take over the clock; there can be no parts."""
+        if openings.ids.size or snapshots.ids.size or late_tuples:
+            raise DamagedFrame("the log has windows, but its operator has none: it is another's")
+        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
+            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        self.clock = clock
+        return np.zeros(0, np.int32)
+
+    def replay(self, event: StreamEvent) -> int:  # noqa: ARG002
+        """Nothing has to be brought up to date."""
+        return 0
+
+    def end_replay(self) -> None:
+        """Nothing to check."""
+
+
+def one_to_one(steps: Sequence[StatelessStep]) -> bool:
+    """Whether each tuple becomes exactly one, in its place."""
+    return all(getattr(step, "one_to_one", False) for step in steps)
+
+
+def schema_after(steps: Sequence[StatelessStep], schema: pa.Schema) -> pa.Schema:
+    """The columns after some steps."""
+    for step in steps:
+        schema = step.output_schema(schema)
+    return schema
+
+
+def apply_steps(steps: Sequence[StatelessStep], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The tuples after some steps."""
+    for step in steps:
+        batch = step.apply(batch)
+    return batch
+
+
+def check_schema(event: StreamEvent, schema: pa.Schema) -> None:
+    """Refuse a stream event of other columns."""
+    found = event.batch.schema
+    if found is not schema and not found.equals(schema):
+        raise SchemaMismatch(
+            f"the stream event at position {event.position} has columns {', '.join(found.names)}, "
+            f"but the fragment was built for {', '.join(schema.names)}"
+        )

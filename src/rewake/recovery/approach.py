@@ -1,0 +1,174 @@
+"""The one interface of recovery approaches, and the registry through which others join.
+
+An approach drives one fragment's operator turn by turn and knows how to rebuild it.  A node never
+asks which approach it hosts: it hands over stream events, appends the records it gets back before
+it forwards anything, and after a crash gives the log to `build` and input from `position` on.
+
+Adding an approach: a frozen dataclass with the fields that a user may set, the methods of
+`Approach`, and one call of `register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.model.errors import UsageError
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
+
+__all__ = [
+    "LATE_OUTPUT",
+    "NOTHING",
+    "RESULTS_OUTPUT",
+    "Approach",
+    "Emissions",
+    "Emit",
+    "Recovery",
+    "Turn",
+    "approach_named",
+    "approaches",
+    "by_port",
+    "changed_settings",
+    "register",
+    "result_sections",
+    "rows_in",
+]
+
+# How an operator's results become the fragment's outputs: further steps, then a shuffle.
+Emit = Callable[[Outcome], Emissions]
+
+RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
+
+
+class Turn(NamedTuple):
+    """What a turn yields: the record to append (None: nothing to persist), and what to forward."""
+
+    record: TurnRecord | None
+    outputs: Emissions = ()
+    checks: int = 0
+
+    def on(self, output: int) -> pa.RecordBatch | None:
+        """What goes to an output, or None."""
+        return next((batch for number, batch in self.outputs if number == output), None)
+
+
+NOTHING = Turn(None)
+
+
+class Recovery(Protocol):
+    """One fragment under an approach, driven turn by turn."""
+
+    operator: StatefulOperator
+    # The next input position.
+    position: int
+
+    @property
+    def recovering(self) -> bool:
+        """Whether the next input is a replay of turns that the log has already."""
+
+    @property
+    def acknowledged(self) -> int:
+        """Input up to here (inclusive) is not needed for recovery any more."""
+
+    @property
+    def frames_needed(self) -> int:
+        """How many of the newest frames recovery would read; older ones may be trimmed."""
+
+    def turn(self, event: StreamEvent, now_ms: float = 0.0) -> Turn:
+        """Process the stream event at `position`, or replay it if the log has its effects."""
+
+    def bare_record(self) -> TurnRecord:
+        """A record that says no more than that input up to `position` has been consumed.
+
+        Asked for between turns, when nothing is being replayed, and then appended.
+        """
+
+    def progress(self) -> dict[str, float]:
+        """Figures for people: open windows, extent, tuples to replay."""
+
+    def check_invariants(self) -> None:
+        """What always holds between turns."""
+
+
+class Approach(Protocol):
+    """A way to recover, with its settings; a value that is part of a query."""
+
+    # The name under which it is registered, in plans and on the command line.
+    name: ClassVar[str]
+    # Whether the fragment's output is logged: persisted before it is forwarded.
+    logs: ClassVar[bool]
+    # What holds for the output after a crash: "precise" or "gap" (Hwang Table 3.2).
+    guarantee: ClassVar[str]
+    # Whether it works when a fragment's output comes back to it.
+    allows_cycles: ClassVar[bool]
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as JSON values; `approach_named(name, **settings)` is equal to this."""
+
+    def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
+        """Rebuild from a log given newest frame first (empty for a new one); `operator` is new."""
+
+
+# --- the registry ----------------------------------------------------------------------------
+
+_REGISTRY: dict[str, type[Approach]] = {}
+
+
+def register(approach: type[Approach]) -> type[Approach]:
+    """Make an approach known by its name; usable as a class decorator."""
+    known = _REGISTRY.setdefault(approach.name, approach)
+    if known is not approach:
+        raise UsageError(f"there is already an approach named {approach.name!r}: {known}")
+    return approach
+
+
+def approaches() -> Mapping[str, type[Approach]]:
+    """All approaches that are known now, by name."""
+    return MappingProxyType(_REGISTRY)
+
+
+def approach_named(name: str, **settings: Any) -> Approach:
+    """The approach of that name with these settings."""
+    if name not in _REGISTRY:
+        raise UsageError(
+            f"there is no recovery approach {name!r}; choose one of {', '.join(sorted(_REGISTRY))}"
+        )
+    try:
+        return _REGISTRY[name](**settings)
+    except TypeError as error:
+        raise UsageError(f"approach {name!r} has no such setting: {error}") from error
+
+
+# --- what approaches share -------------------------------------------------------------------
+
+
+def changed_settings(approach: Any) -> dict[str, Any]:
+    """The fields of an approach that are not at their default."""
+    values = {each.name: getattr(approach, each.name) for each in fields(approach)}
+    defaults = {each.name: each.default for each in fields(approach) if each.default is not MISSING}
+    return {name: value for name, value in values.items() if value != defaults.get(name, MISSING)}
+
+
+def by_port(outcome: Outcome) -> Emissions:
+    """Results on output 0 and late tuples on output 1, as the operator gives them."""
+    ports = ((RESULTS_OUTPUT, outcome.results), (LATE_OUTPUT, outcome.late))
+    return [(output, batch) for output, batch in ports if batch is not None]
+
+
+def rows_in(outputs: Emissions) -> int:
+    """How many tuples, over all outputs: a log's positions count these."""
+    return sum(int(batch.num_rows) for _, batch in outputs)
+
+
+def result_sections(outputs: Emissions) -> list[Section]:
+    """One section of a frame for each output that has tuples."""
+    return [
+        Section(SectionKind.RESULTS, batch.serialize().to_pybytes(), output)
+        for output, batch in outputs
+    ]

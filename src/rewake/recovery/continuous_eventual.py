@@ -1,0 +1,90 @@
+"""Continuous eventual checkpointing as an approach to choose: which CHECKs to leave, if any.
+
+Without settings no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  Three kinds of
+settings choose a policy, and at most one kind may be given:
+
+- `records` (Q) and `tuples` (U): targets, within `interval_ms` of every `period_ms` (CEC III.A);
+- `shot_every` (T), `shot_slow_after` (H) and `shot_windows` (M): slow windows (Thesis 4.2);
+- `patience`: CHECKs when they pay, at the costs `load_us`, `replay_us` and `check_us`.
+
+The choice never changes results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rewake.log.frame import Frame
+from rewake.model.errors import UsageError
+from rewake.operators.stateful import StatefulOperator
+from rewake.recovery.approach import Emit, Recovery, changed_settings, register
+from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
+from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
+from rewake.recovery.policies.shots import Shots
+from rewake.recovery.policies.targets import Targets
+
+_NO_TARGET = 2**62
+
+
+@register
+@dataclass(frozen=True)
+class ContinuousEventual:
+    """The output log is the checkpoint; a crash never shows in the output."""
+
+    name: ClassVar[str] = "cec"
+    logs: ClassVar[bool] = True
+    guarantee: ClassVar[str] = "precise"
+    allows_cycles: ClassVar[bool] = True
+
+    records: int | None = None
+    tuples: int | None = None
+    interval_ms: float = 5
+    period_ms: float = 100
+    check_us: float = 0.5
+    shot_every: float | None = None
+    shot_slow_after: float = 0
+    shot_windows: int = 1000
+    patience: float | None = None
+    load_us: float = 0.1
+    replay_us: float = 0.02
+
+    def __post_init__(self) -> None:
+        kinds = {
+            "targets (records, tuples)": self.records is not None or self.tuples is not None,
+            "shots (shot_every)": self.shot_every is not None,
+            "costs (patience)": self.patience is not None,
+        }
+        given = [kind for kind, chosen in kinds.items() if chosen]
+        if len(given) > 1:
+            raise UsageError(f"choose one way to leave CHECKs, not {' and '.join(given)}")
+        self.policy()  # so that a setting that cannot be is refused here
+
+    def policy(self) -> CheckpointPolicy:
+        """A new policy, as the settings say."""
+        if self.records is not None or self.tuples is not None:
+            return Targets(
+                records=_NO_TARGET if self.records is None else self.records,
+                tuples=_NO_TARGET if self.tuples is None else self.tuples,
+                interval_ms=self.interval_ms,
+                period_ms=self.period_ms,
+                check_cost_us=self.check_us,
+            )
+        if self.shot_every is not None:
+            return Shots(
+                every=self.shot_every, slow_after=self.shot_slow_after, at_once=self.shot_windows
+            )
+        if self.patience is not None:
+            costs = MeasuredCosts(self.load_us, self.replay_us, self.check_us)
+            return CostBenefit(costs, patience=self.patience, period_ms=self.period_ms)
+        return OpenOnly()
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that are not at their default, as JSON values."""
+        return changed_settings(self)
+
+    def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
+        """Construct the eventual checkpoint, if there is one; see the class that is driven."""
+        return ContinuousEventualCheckpointing.recover(operator, self.policy(), frames, emit)

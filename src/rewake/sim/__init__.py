@@ -1,0 +1,16 @@
+"""The simulator: the same nodes and coordinator in virtual time, with faults grown from a seed.
+
+    world      the clock, the scheduler, processes, the story of what happened
+    network    connections between processes: ordered, delayed, broken, partitioned
+    disk       a log's writer on a disk in memory that is slow, full, broken or loses power
+    node_host, coordinator_host, client
+               the hosts of the pure machines
+    launcher   Spark's part: starts what has died again, sometimes twice
+    faults     what goes wrong, and when
+    scenarios  small random queries
+    check      what must hold while it runs
+    run        one seed from beginning to end
+
+What always holds: a run is a function of its seed.  Nothing here reads a clock, a file, or an order
+that the interpreter is free to choose.
+"""

@@ -1,0 +1,88 @@
+"""Everything of one simulated run: processes, disks, network, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rewake.graph.plan import Plan
+from rewake.log.host import DirectWriter
+from rewake.log.log import Log
+from rewake.log.memory import Choices
+from rewake.node.coordinator import Coordinator
+from rewake.node.limits import NodeLimits
+from rewake.node.messages import Address, Refused
+from rewake.node.node import Node
+from rewake.sim.check import Archive
+from rewake.sim.client import Client
+from rewake.sim.coordinator_host import DRIVER
+from rewake.sim.disk import Disk
+from rewake.sim.launcher import Launcher
+from rewake.sim.network import Network
+from rewake.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The classes under test; tests plant bugs by giving others."""
+
+    node: type[Node] = Node
+    coordinator: type[Coordinator] = Coordinator
+    writer: type[DirectWriter] | None = None
+
+
+class Cluster:
+    """One query on its simulated machines; every node has a machine of its own."""
+
+    def __init__(self, world: World, plan: Plan, *, kinds: Kinds, limits: NodeLimits) -> None:
+        self.world = world
+        self.plan = plan
+        self.kinds = kinds
+        self.limits = limits
+        self.pace_ms = 3.0
+        self.network = Network(world)
+        self.disks = {DRIVER: Disk()} | {each.name: Disk() for each in plan.nodes}
+        for number, each in enumerate(plan.nodes):
+            if each.logs:
+                Log.create(self.disks[each.name].store, each.name, log_id=number + 1)
+                self.disks[each.name].store.sync_directory()
+        self.archive = Archive(plan)
+        self.driver_address: Address = (DRIVER, 0)
+        self.launcher = Launcher(self)
+        self.clients: list[Client] = []
+        self.over = False
+
+    def start(self) -> None:
+        """Begin."""
+        self.launcher.start()
+        for name, places in self.plan.streams.items():
+            for shard, (node, output) in enumerate(places):
+                self.clients.append(Client(self, f"client.{name}.{shard}", node, output))
+
+    def join(self) -> None:
+        """A client comes late, and reads a stream from its beginning into the present."""
+        streams = sorted(self.plan.streams)
+        places = self.plan.streams[self.world.random.choice(streams)]
+        node, output = self.world.random.choice(places)
+        name = f"late-client.{len(self.clients)}"
+        self.clients.append(Client(self, name, node, output))
+
+    def lose_power(self, name: str) -> None:
+        """A machine goes off: whatever runs on it ends, and what was not synced may be lost."""
+        self.world.say("cluster", f"the machine of {name} loses power")
+        choices = Choices(self.world.random.getrandbits(48))
+        driver = self.launcher.driver
+        if name != DRIVER:
+            for attempt in self.launcher.running(name):
+                attempt.die("power loss")
+        elif driver is not None:
+            driver.die("power loss")
+        self.disks[name].lose_power(choices)
+
+    def refused(self, who: str, message: Refused) -> None:
+        """A subscription was refused: only ever because of an epoch that is not the newest."""
+        assert "superseded" in message.reason, f"{who}: {message.reason}"
+
+    def ended(self, error: str | None) -> None:
+        """The coordinator says that the query is over."""
+        assert error is None, error
+        self.over = True

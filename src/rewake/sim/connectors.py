@@ -1,0 +1,105 @@
+"""Sources and sinks that live outside of the simulated processes and survive all of them."""
+
+# ruff: noqa: D102 - the methods are described in `rewake.model.connectors`.
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rewake.model.errors import Fenced
+from rewake.model.stream_event import StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ListSource:
+    """Given stream events, by shard; any position can be read again, cut the same way."""
+
+    schema: pa.Schema
+    shards: tuple[tuple[StreamEvent, ...], ...]
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "list", "events": [len(shard) for shard in self.shards]}
+
+    def open(self, shard: int, shards: int) -> ListReader:
+        assert shards == len(self.shards), "a list source has as many shards as it was made with"
+        return ListReader(self.shards[shard])
+
+
+class ListReader:
+    """One shard, open for reading."""
+
+    def __init__(self, events: Sequence[StreamEvent]) -> None:
+        self._events = events
+        self._ends = [event.end for event in events]
+        self._next = 0
+
+    def seek(self, position: int) -> None:
+        self._next = bisect_right(self._ends, position)
+        # Punctuations right at the position may not have been seen.
+        while self._next and self._is_punctuation_at(self._next - 1, position):
+            self._next -= 1
+
+    def _is_punctuation_at(self, number: int, position: int) -> bool:
+        event = self._events[number]
+        return event.start == event.end == position
+
+    def read(self, now_ms: float) -> StreamEvent | None:  # noqa: ARG002
+        if self.ended:
+            return None
+        self._next += 1
+        return self._events[self._next - 1]
+
+    @property
+    def ended(self) -> bool:
+        return self._next == len(self._events)
+
+    def close(self) -> None:
+        pass
+
+
+class ListSink:
+    """Keeps what is committed, per channel; opening it anew fences whoever had it before."""
+
+    def __init__(self) -> None:
+        self.committed: dict[int, list[StreamEvent]] = {}
+        self.generation = 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "list"}
+
+    def open(self, shard: int, shards: int, schema: pa.Schema) -> ListSinkWriter:  # noqa: ARG002
+        self.generation += 1
+        return ListSinkWriter(self, self.generation)
+
+
+class ListSinkWriter:
+    """One attempt's end of the sink."""
+
+    def __init__(self, sink: ListSink, generation: int) -> None:
+        self._sink = sink
+        self._generation = generation
+        self._written: list[tuple[int, StreamEvent]] = []
+
+    def position(self, channel: int) -> int:
+        events = self._sink.committed.get(channel)
+        return events[-1].end if events else 0
+
+    def write(self, channel: int, event: StreamEvent) -> None:
+        self._written.append((channel, event))
+
+    def commit(self) -> None:
+        if self._sink.generation != self._generation:
+            raise Fenced("another writer has opened the sink")
+        for channel, event in self._written:
+            if event.end > self.position(channel):
+                assert event.start == self.position(channel), "the sink was given a gap"
+                self._sink.committed.setdefault(channel, []).append(event)
+        self._written.clear()
+
+    def close(self) -> None:
+        self._written.clear()

@@ -1,0 +1,502 @@
+"""One simulated attempt to run a node: performs the node's commands in virtual time.
+
+Its life: register with the coordinator, be told an epoch, open the log as that epoch, rebuild the
+node, then feed it and do what it says until it is stopped, superseded or killed.  Without its
+coordinator an attempt ends: it cannot know whether it may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rewake.graph.plan import NodePlan
+from rewake.log.frame import Frame
+from rewake.log.memory import PowerLost
+from rewake.model.connectors import SinkWriter, SourceReader
+from rewake.model.errors import BadPeer, Fenced, StorageFault, WriterFailed
+from rewake.model.stream_event import StreamEvent
+from rewake.node.commands import (
+    Acknowledge,
+    Answer,
+    Append,
+    Connect,
+    Deliver,
+    Disconnect,
+    Finish,
+    NodeCommand,
+    ReadLog,
+    Send,
+    Trim,
+)
+from rewake.node.failure_detector import HEARTBEAT_MS
+from rewake.node.messages import (
+    Ack,
+    Address,
+    Begins,
+    Finished,
+    Heartbeat,
+    Packet,
+    Peer,
+    PeerMoved,
+    Refused,
+    Register,
+    Stop,
+    Subscribe,
+    Superseded,
+    Welcome,
+)
+from rewake.node.node import Node
+from rewake.sim.disk import TimedLog
+from rewake.sim.network import Connection, Endpoint
+
+if TYPE_CHECKING:
+    from rewake.sim.cluster import Cluster
+
+_TICK_MS = 50.0
+_RETRY_MS = 20.0
+
+
+@dataclass(slots=True)
+class _Channel:
+    """An input channel that comes from another node."""
+
+    number: int
+    upstream: str
+    output: int
+    wanted: int | None = None
+    connection: Connection | None = None
+
+
+class NodeHost(Endpoint):
+    """One attempt; `attempt` numbers the attempts of all nodes."""
+
+    def __init__(self, cluster: Cluster, plan: NodePlan, attempt: int) -> None:
+        super().__init__(cluster.world, f"{plan.name}#{attempt}")
+        self.cluster = cluster
+        self.plan = plan
+        self.attempt = attempt
+        self.address: Address = (plan.name, attempt)
+        self.epoch = 0
+        self.node: Node | None = None
+        self.log: TimedLog | None = None
+        self._control: Connection | None = None
+        self._early: list[tuple[Connection, Subscribe]] = []
+        self._subscribers: dict[int, Connection] = {}
+        self._peers: dict[str, Peer] = {}
+        self._channels = {
+            number: _Channel(number, each.upstream, each.output)
+            for number, each in enumerate(plan.inputs)
+            if each.upstream is not None
+        }
+        self._sources: dict[int, SourceReader] = {}
+        self._reading: set[int] = set()
+        self._ended: set[int] = set()
+        self._sink: SinkWriter | None = None
+        self._committing = False
+        self._working = False
+        # Set by a fault: die when so many further commands have been performed.
+        self.commands_to_live: int | None = None
+        cluster.network.listen(self)
+        self.say("starts")
+        self._call_coordinator()
+
+    def died(self) -> None:
+        """The network and the launcher notice."""
+        if self.log is not None:
+            self.log.cut_short()
+        self.cluster.network.gone(self)
+        self.cluster.launcher.ended(self)
+
+    # --- beginning ---------------------------------------------------------------------------
+
+    def _call_coordinator(self) -> None:
+        self._control = self.cluster.network.connect(self, self.cluster.driver_address)
+        if self._control is None:
+            self.after(_RETRY_MS, self._call_coordinator)
+            return
+        self._control.send(self, Register(self.plan.name, self.address, self.attempt, self.name))
+
+    def _welcomed(self, message: Welcome) -> None:
+        self.epoch = message.epoch
+        self._peers = dict(message.peers)
+        self.say(f"has epoch {message.epoch}")
+        self._heartbeat()
+        self.after(self.world.between(0.5, 20), self._guarded(self._open))
+
+    def _open(self) -> None:
+        frames, following = iter(()), {}
+        if self.plan.logs:
+            disk = self.cluster.disks[self.plan.name]
+            self.log = TimedLog(self, disk, self.epoch, writer=self.cluster.kinds.writer)
+            self.log.on_durable = self._durable
+            self.log.on_failure = self._log_failed
+            following = {
+                "next_sequence": self.log.next_sequence,
+                "next_position": self.log.next_position,
+            }
+            self.cluster.archive.opened(self.plan.name, self.log)
+            frames = self.log.frames_backwards()
+        node = self.cluster.kinds.node.recover(
+            self.plan, self.epoch, frames, limits=self.cluster.limits, **following
+        )
+        self.say(f"recovers: {following}, recovering {node.recovering}")
+        self.after(self.world.between(0.1, 10), self._guarded(lambda: self._begin(node)))
+
+    def _begin(self, node: Node) -> None:
+        self.node = node
+        for number, each in enumerate(self.plan.inputs):
+            if each.source is not None:
+                self._sources[number] = each.source.open(self.plan.shard, self.plan.shards)
+        committed: list[int] = []
+        if self.plan.sink is not None:
+            self._sink = self.plan.sink.open(
+                self.plan.shard, self.plan.shards, node.plan.inputs[0].schema
+            )
+            committed = [self._sink.position(number) for number in range(len(self.plan.inputs))]
+        self._do("start", lambda: node.start(committed))
+        for connection, message in self._early:
+            self._subscribe(connection, message)
+        self._early.clear()
+        self._tick()
+
+    def _guarded(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Turn what the surroundings may do to a process into its end."""
+
+        def guarded() -> None:
+            try:
+                action()
+            except (Fenced, WriterFailed, StorageFault) as error:
+                self.die(f"{type(error).__name__}: {error}")
+            except PowerLost:
+                self.cluster.lose_power(self.plan.name)
+
+        return guarded
+
+    # --- the node ----------------------------------------------------------------------------
+
+    def _do(self, what: str, event: Callable[[], list[NodeCommand]]) -> None:
+        """Feed the node one event and perform what it answers."""
+        assert self.node is not None
+        commands = event()
+        self.node.check_invariants()
+        if commands:
+            self.say(f"{what} -> {' '.join(map(_brief, commands))}")
+
+        def perform() -> None:
+            for command in commands:
+                self._count_down()
+                if not self.alive:
+                    return
+                self._perform(command)
+
+        self._guarded(perform)()
+        self._poke()
+
+    def _count_down(self) -> None:
+        if self.commands_to_live is None:
+            return
+        self.commands_to_live -= 1
+        if self.commands_to_live < 0:
+            self.die("killed between two commands")
+
+    def _poke(self) -> None:
+        """Take turns, and read sources, as long as there is something to do."""
+        if not self.alive or self.node is None:
+            return
+        if not self._working and self.node.ready:
+            self._working = True
+            self.after(self.world.between(0.02, 1.0), self._work)
+        for channel in self._sources:
+            if channel not in self._reading and channel not in self._ended:
+                self._reading.add(channel)
+                self.after(self.world.between(0.1, self.cluster.pace_ms), self._reader_of(channel))
+
+    def _work(self) -> None:
+        node = self.node
+        assert node is not None
+        self._working = False
+        before = node.turns
+        commands = node.work(self.world.now_ms)
+        if node.turns > before or commands:
+            self._do("turn", lambda: commands)
+
+    def _reader_of(self, channel: int) -> Callable[[], None]:
+        def read() -> None:
+            node = self.node
+            assert node is not None
+            self._reading.discard(channel)
+            if channel in self._ended or not node.wants(channel):
+                return
+            event = self._sources[channel].read(self.world.now_ms)
+            if event is not None:
+                self._do(
+                    f"source {channel} [{event.start}, {event.end})", self._arrived(channel, event)
+                )
+            elif self._sources[channel].ended:
+                self._ended.add(channel)
+                self._do(f"source {channel} ended", lambda: node.source_ended(channel))
+
+        return read
+
+    def _arrived(self, channel: int, item: Packet | StreamEvent) -> Callable[[], list[NodeCommand]]:
+        assert self.node is not None
+        node = self.node
+        return lambda: node.arrived(channel, item)
+
+    def _tick(self) -> None:
+        assert self.node is not None
+        self._do("tick", self.node.tick)
+        self.after(_TICK_MS, self._tick)
+
+    def _heartbeat(self) -> None:
+        if self._control is not None:
+            self._control.send(self, Heartbeat(self.plan.name, self.epoch))
+        self.after(HEARTBEAT_MS, self._heartbeat)
+
+    def _durable(self, frames: int) -> None:
+        assert self.node is not None
+        assert self.log is not None
+        self.cluster.archive.durable(self.plan.name, self.log)
+        node = self.node
+        self._do(f"durable {frames}", lambda: node.durable(frames))
+
+    def _log_failed(self, error: Exception) -> None:
+        if isinstance(error, PowerLost):
+            self.cluster.lose_power(self.plan.name)
+            return
+        self.die(f"{type(error).__name__}: {error}")
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _perform(self, command: NodeCommand) -> None:
+        match command:
+            case Append(record):
+                assert self.log is not None
+                self.log.append(record)
+            case Connect(channel, position):
+                self._connect(channel, position)
+            case Acknowledge(channel, ack):
+                each = self._channels.get(channel)
+                if each is not None and each.connection is not None:
+                    each.connection.send(self, ack)
+            case Answer(subscriber, message):
+                self._answer(subscriber, message)
+            case Send(subscriber, packet):
+                if subscriber in self._subscribers:
+                    self._subscribers[subscriber].send(self, packet)
+            case ReadLog(subscriber, position):
+                self._read_later(subscriber, position)
+            case Disconnect(subscriber):
+                self._hang_up(subscriber)
+            case Deliver(channel, event):
+                assert self._sink is not None
+                self._sink.write(channel, event)
+                self._commit_later()
+            case Trim(before):
+                if self.log is not None and not self.plan.keeps_history:
+                    self.log.trim(before)
+            case Finish():
+                assert self._control is not None
+                self._control.send(self, Finished(self.plan.name, self.epoch))
+
+    def _read_later(self, subscriber: int, position: int) -> None:
+        def read() -> None:
+            assert self.log is not None
+            assert self.node is not None
+            if subscriber not in self._subscribers:
+                return
+            frames: list[Frame] = self.log.read_back(position, self.world.random.randrange(1, 9))
+            if not frames:
+                self._read_later(subscriber, position)
+                return
+            node = self.node
+            self._do(
+                f"read back {frames[0].sequence}..{frames[-1].sequence} for {subscriber}",
+                lambda: node.read_back(subscriber, frames),
+            )
+
+        self.after(self.world.between(0.1, 3), self._guarded(read))
+
+    def _commit_later(self) -> None:
+        if not self._committing:
+            self._committing = True
+            self.after(self.world.between(1, 60), self._guarded(self._commit))
+
+    def _commit(self) -> None:
+        assert self._sink is not None
+        assert self.node is not None
+        self._committing = False
+        self._sink.commit()
+        node = self.node
+        for channel in range(len(self.plan.inputs)):
+            position = self._sink.position(channel)
+            self._do(
+                f"delivered {channel} {position}",
+                lambda number=channel, at=position: node.delivered(number, at),  # type: ignore[misc]
+            )
+
+    # --- upstream ----------------------------------------------------------------------------
+
+    def _connect(self, channel: int, position: int) -> None:
+        if channel in self._sources:
+            self._sources[channel].seek(max(position, 0))
+            self._ended.discard(channel)
+            return
+        each = self._channels[channel]
+        if each.connection is not None:
+            each.connection.close(self)
+            each.connection = None
+        each.wanted = position
+        self._dial(each)
+
+    def _dial(self, each: _Channel) -> None:
+        """Subscribe if that is wanted, not done yet, and known where."""
+        peer = self._peers.get(each.upstream)
+        if each.wanted is None or each.connection is not None or peer is None:
+            return
+        each.connection = self.cluster.network.connect(self, peer.address)
+        if each.connection is None:
+            self.after(_RETRY_MS, lambda: self._dial(each))
+            return
+        message = Subscribe(
+            each.upstream, each.output, self.plan.name, self.epoch, each.wanted, peer.epoch
+        )
+        self.say(f"subscribes to {each.upstream}.{each.output} from {each.wanted}")
+        each.connection.send(self, message)
+
+    def _peer_moved(self, name: str, peer: Peer | None) -> None:
+        if peer is None:
+            self._peers.pop(name, None)
+            return
+        known = self._peers.get(name)
+        self._peers[name] = peer
+        for each in self._channels.values():
+            if each.upstream != name:
+                continue
+            if each.connection is not None and (known is None or known.epoch < peer.epoch):
+                self._lost(each)
+            else:
+                self._dial(each)
+
+    def _lost(self, each: _Channel) -> None:
+        if each.connection is not None:
+            each.connection.close(self)
+        each.connection, each.wanted = None, None
+        assert self.node is not None
+        node = self.node
+        self._do(f"lost {each.upstream}", lambda: node.lost(each.number))
+
+    def _from_upstream(self, each: _Channel, message: object) -> None:
+        assert self.node is not None
+        node = self.node
+        if isinstance(message, Packet):
+            try:
+                self._do(f"gets {_brief(message)}", self._arrived(each.number, message))
+            except BadPeer as error:
+                self.say(f"refuses {error}")
+                self._lost(each)
+        elif isinstance(message, Begins):
+            position = message.position
+            self._do(f"begins at {position}", lambda: node.began(each.number, position))
+        elif isinstance(message, Refused):
+            self.say(f"is refused: {message.reason}")
+            if message.fenced:
+                self.die("an upstream knows a later attempt")
+                return
+            self.cluster.refused(self.plan.name, message)
+            assert each.connection is not None
+            each.connection.close(self)
+            each.connection = None
+            self.after(_RETRY_MS, lambda: self._dial(each))
+
+    # --- downstream --------------------------------------------------------------------------
+
+    def _answer(self, subscriber: int, message: Begins | Refused) -> None:
+        connection = self._subscribers.get(subscriber)
+        if connection is None:
+            return
+        connection.send(self, message)
+        if isinstance(message, Refused):
+            self._hang_up(subscriber)
+
+    def _hang_up(self, subscriber: int) -> None:
+        connection = self._subscribers.pop(subscriber, None)
+        if connection is not None:
+            connection.close(self)
+
+    def _subscribe(self, connection: Connection, message: Subscribe) -> None:
+        if self.node is None:
+            self._early.append((connection, message))
+            return
+        self._subscribers[connection.number] = connection
+        node, number = self.node, connection.number
+        what = f"subscriber {number} is {message.subscriber} from {message.position}"
+        self._do(what, lambda: node.subscribed(number, message))
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def received(self, connection: Connection, message: object) -> None:
+        """From the coordinator, an upstream, or a subscriber."""
+        if connection is self._control:
+            self._from_coordinator(message)
+            return
+        for each in self._channels.values():
+            if each.connection is connection:
+                self._from_upstream(each, message)
+                return
+        if isinstance(message, Subscribe):
+            self._subscribe(connection, message)
+        elif isinstance(message, Ack) and connection.number in self._subscribers:
+            assert self.node is not None
+            node, number = self.node, connection.number
+            self._do(f"acked by {number} {message}", lambda: node.acked(number, message))
+
+    def _from_coordinator(self, message: object) -> None:
+        match message:
+            case Welcome():
+                self._welcomed(message)
+            case PeerMoved(name, peer):
+                self._peer_moved(name, peer)
+            case Superseded(epoch):
+                self.die(f"superseded by epoch {epoch}")
+            case Stop(reason):
+                self.die(f"stopped: {reason}")
+            case _:
+                self.die(f"the coordinator said {message}")
+
+    def closed(self, connection: Connection) -> None:
+        """A connection broke."""
+        if connection is self._control:
+            self.die("its coordinator is gone")
+            return
+        for each in self._channels.values():
+            if each.connection is connection:
+                each.connection, each.wanted = None, None
+                self.after(_RETRY_MS, lambda each=each: self._lost_later(each))  # type: ignore[misc]
+                return
+        if self._subscribers.pop(connection.number, None) is not None:
+            assert self.node is not None
+            node, number = self.node, connection.number
+            self._do(f"subscriber {number} left", lambda: node.unsubscribed(number))
+        self._early = [each for each in self._early if each[0] is not connection]
+
+    def _lost_later(self, each: _Channel) -> None:
+        if each.connection is None and each.wanted is None:
+            self._lost(each)
+
+
+def _brief(value: object) -> str:
+    """A command or packet as a few words."""
+    match value:
+        case Packet(start, end, rows, watermark, _, final):
+            mark = "" if watermark is None else f" w{watermark}"
+            return f"[{start}, {end}) {rows}{mark}{' final' if final else ''}"
+        case Append(record):
+            return f"Append(t_end={record.t_end} N={record.open_windows} tuples={record.tuples})"
+        case Send(subscriber, packet):
+            return f"Send({subscriber}: {_brief(packet)})"
+        case Deliver(channel, event):
+            return f"Deliver({channel}: [{event.start}, {event.end}))"
+    return repr(value)

@@ -1,0 +1,57 @@
+"""The process that Spark forks Python workers from, with everything slow in memory already.
+
+Spark starts it as `python -m rewake.spark.daemon pyspark.worker` when the setting
+`spark.python.daemon.module` names this module (`local_session(nodes=...)` does).  It imports what a
+node needs and loads the compiled kernels, then behaves as pyspark's own daemon.  A worker that is
+forked afterwards, also one that replaces a killed node, finds all that in its memory.
+
+What always holds: nothing is printed on stdout, which Spark reads; a module that cannot be imported
+is left to the worker, whose error the user sees; no thread of ours runs when workers are forked.
+"""
+
+import gc
+import importlib
+import os
+import sys
+from contextlib import suppress
+
+# Its threads would be started by the import of numpy, and would be missing after a fork.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# In this order: what others need first.
+_PRELOADED = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+    "rewake.net.node_host",
+    "rewake.net.warm",
+)
+
+
+def preload() -> None:
+    """Import all that can be imported, keeping stdout clean."""
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    try:
+        for name in _PRELOADED:
+            with suppress(Exception):
+                importlib.import_module(name)
+    finally:
+        sys.stdout = stdout
+    # A collection in a worker would write to every object, and so copy all of this memory.
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Preload, then serve as pyspark's daemon does."""
+    preload()
+    from pyspark.daemon import manager  # noqa: PLC0415 (only a worker's machine needs it)
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()

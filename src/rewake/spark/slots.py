@@ -1,0 +1,88 @@
+"""How many tasks a Spark session can run at once, as far as its settings say.
+
+A query needs a slot for every node, for as long as it runs.  With fewer, Spark would let the last
+nodes wait for ever; so it is found out at the start.  The settings are read through the session
+alone, so this works through Spark Connect, too.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from rewake.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TooFewSlots", "check_slots", "refuse_speculation", "slots"]
+
+_LOCAL = re.compile(r"local(?:\[(?P<cores>\d+)(?:\s*,\s*\d+)?\])?$")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]$")
+
+
+class TooFewSlots(UsageError):
+    """The query has more nodes than Spark can run at once."""
+
+
+def slots(session: "SparkSession") -> int | None:
+    """How many tasks can run at once, or None when the settings do not tell."""
+    cores = _cores(session)
+    return (
+        None if cores is None else cores // max(1, int(_setting(session, "spark.task.cpus", "1")))
+    )
+
+
+def _cores(session: "SparkSession") -> int | None:
+    master = _setting(session, "spark.master", "")
+    if local := _LOCAL.match(master):
+        return int(local["cores"] or 1)
+    if cluster := _LOCAL_CLUSTER.match(master):
+        return int(cluster[1]) * int(cluster[2])
+    if master.startswith("local["):
+        return _default_parallelism(session)  # local[*]
+    each = _setting(session, "spark.executor.cores", "")
+    count = _setting(session, "spark.executor.instances", "")
+    if _setting(session, "spark.dynamicAllocation.enabled", "false") == "true":
+        count = _setting(session, "spark.dynamicAllocation.maxExecutors", "")
+    total = _setting(session, "spark.cores.max", "")
+    if each.isdigit() and count.isdigit():
+        return int(each) * int(count)
+    return int(total) if total.isdigit() else None
+
+
+def _setting(session: "SparkSession", name: str, default: str) -> str:
+    return str(session.conf.get(name, default)).strip()
+
+
+def _default_parallelism(session: "SparkSession") -> int | None:
+    # Not there through Connect, nor on clusters where Spark's own classes are out of reach.
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except Exception:
+        return None
+
+
+def check_slots(session: "SparkSession", nodes: int, available: int | None) -> None:
+    """Raise unless `nodes` tasks can run at once; an unknown number is believed."""
+    if available is None or nodes <= available:
+        return
+    master = _setting(session, "spark.master", "")
+    if master.startswith("local"):
+        remedy = (
+            f"start it with local[{nodes + 2}] or more (local_session(nodes={nodes})): a slot for "
+            "every node, and some for other work"
+        )
+    else:
+        remedy = "give the application more executors or cores, or use fewer shards"
+    raise TooFewSlots(
+        f"the query needs {nodes} nodes at once but Spark has {available} slots ({master}); "
+        f"{remedy}"
+    )
+
+
+def refuse_speculation(session: "SparkSession") -> None:
+    """Raise when Spark would start a second attempt of a task that runs well."""
+    if _setting(session, "spark.speculation", "false").lower() == "true":
+        raise UsageError(
+            "spark.speculation is on: Spark would start second copies of nodes that run for long, "
+            "and each would supersede the first; start the session with spark.speculation=false"
+        )

@@ -1,0 +1,62 @@
+"""A small vocabulary for tests of graphs: a source, a sink, approaches, a schema."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from rewake.graph import Query, Stream
+
+ITEMS = pa.schema(
+    [("item_id", pa.int32()), ("item_price", pa.int32()), ("item_time", pa.timestamp("ms"))]
+)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A source that is only talked about."""
+
+    schema: pa.Schema = ITEMS
+    seed: int = 1
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "numbers", "seed": self.seed}
+
+    def open(self, shard: int, shards: int) -> Any:
+        raise AssertionError("planning opens nothing")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A sink that is only talked about."""
+
+    path: str = "out"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "folder", "path": self.path}
+
+    def open(self, shard: int, shards: int, schema: pa.Schema) -> Any:
+        raise AssertionError("planning opens nothing")
+
+
+@dataclass(frozen=True)
+class Straight:
+    """An approach that logs and cannot have cycles."""
+
+    name: ClassVar[str] = "straight"
+    logs: ClassVar[bool] = True
+    guarantee: ClassVar[str] = "precise"
+    allows_cycles: ClassVar[bool] = False
+    effort: int = 1
+
+    def settings(self) -> dict[str, Any]:
+        return {"effort": self.effort}
+
+    def build(self, operator: Any, emit: Any, frames: Iterable[Any]) -> Any:
+        raise AssertionError("planning builds nothing")
+
+
+def items_of(query: Query, **options: Any) -> Stream:
+    """A source of items named `items`."""
+    return query.source("items", Numbers(), **options)
