@@ -15,6 +15,7 @@ from rewake import __version__
 from rewake.cli.bench import bench
 from rewake.cli.demo import demo
 from rewake.cli.doctor import doctor
+from rewake.cli.drill import drill
 from rewake.cli.exit_codes import ExitCode, exit_code_of
 from rewake.cli.inspect import inspect
 from rewake.model.errors import RewakeError
@@ -26,7 +27,8 @@ Stateful stream processing on PySpark that survives failures at a price you choo
 Examples:
   rewake doctor             what this machine has, what it lacks and what to do
   rewake doctor --json      the same for a program
-  rewake demo               kill a process while data flows, recover, compare the results
+  rewake demo               run a query on Spark, kill a node, check every result
+  rewake drill items --kill averages@40%    the same for any query and any moment
   rewake inspect log PATH   what a log holds, every checksum verified
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 environment, 4 invariant violated, 130 interrupted.
@@ -65,6 +67,7 @@ def _options(
 app.add_typer(bench, name="bench")
 app.command("doctor")(doctor)
 app.command("demo")(demo)
+app.command("drill")(drill)
 app.add_typer(inspect, name="inspect")
 
 

@@ -216,12 +216,13 @@ def _approach(node: NodePlan) -> str:
 
 
 def _described(values: dict[str, Any]) -> str:
-    """A source or sink in one line: its kind, then what else it says, cut where it gets long."""
+    """A source or sink in one line: its kind, then its plain settings, cut where it gets long."""
     rest = dict(values)
     kind = rest.pop("kind", None) or rest.pop("source", None) or rest.pop("sink", None)
     texts = [
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in rest.items()
+        if value is not None and not isinstance(value, list | dict)
     ]
     text = " ".join([*([str(kind)] if kind else []), *texts])
     return text if len(text) <= 72 else text[:71] + "…"

@@ -21,7 +21,7 @@ from rewake.graph.plan import NodePlan
 from rewake.lab.oracle import Punctuation, aggregate_with_late
 from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.packets import event_of, packet_in, punctuation_in
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.windows import CountWindow
@@ -199,11 +199,11 @@ def _merged(
     before: Callable[[list[Row]], list[Row]],
 ) -> list[Row | Punctuation]:
     """The input of a node in the order it was consumed, with the watermarks that it passed on."""
-    marks: dict[int, int] = {}
-    for frame in frames:
-        watermark = punctuation_in(frame)
-        if watermark is not None:
-            marks[frame.t_end + 1] = max(watermark, marks.get(frame.t_end + 1, watermark))
+    marks = _passed(frames)
+    if len(channels) == 1:
+        wanted = _rising((piece.end, piece.watermark) for piece in channels[0])
+        wanted[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
+        assert marks == wanted, f"{node.name}: passed on the watermarks {marks}, not {wanted}"
     stream: list[Row | Punctuation] = []
     at = 0
     for channel, first, end in _order(node, channels, frames):
@@ -218,6 +218,21 @@ def _merged(
                 stream.append(Punctuation(marks.pop(at)))
     stream += [Punctuation(watermark) for _, watermark in sorted(marks.items())]
     return stream
+
+
+def _passed(frames: list[Frame]) -> dict[int, int]:
+    """The watermarks in a log, by the input position they stand at."""
+    return _rising((frame.t_end + 1, punctuation_in(frame)) for frame in frames)
+
+
+def _rising(marks: Iterable[tuple[int, int | None]]) -> dict[int, int]:
+    """Of watermarks at positions, those that rise; the highest at each position."""
+    rising: dict[int, int] = {}
+    highest = NO_TIME
+    for position, watermark in marks:
+        if watermark is not None and watermark > highest:
+            highest = rising[position] = watermark
+    return rising
 
 
 def _order(

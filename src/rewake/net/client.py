@@ -310,3 +310,13 @@ class Producer(_Client):
         while self._sent < len(self._unsafe):
             self._connection.send(self._unsafe[self._sent])
             self._sent += 1
+
+
+def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any) -> Subscription:
+    """Read a stream of the query that runs in `folder`, live; options as of `Subscription`."""
+    return Subscription(Endpoint.of(folder), stream, schema, **options)
+
+
+def produce(folder: str | Path, entry: str, **options: Any) -> Producer:
+    """Send tuples into an entry of the query that runs in `folder`; options as of `Producer`."""
+    return Producer(Endpoint.of(folder), entry, **options)

@@ -11,13 +11,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from rewake.graph.plan import Plan
+from rewake.graph.query import Query
 from rewake.log.flight import Mode
 from rewake.model.errors import OperatingFault, RewakeError, UsageError
 from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.kill_points import Fault
 from rewake.net.node_host import NodeTask
-from rewake.net.processes import Launcher
+from rewake.net.processes import Launcher, Processes
 from rewake.node.limits import NodeLimits
 
 
@@ -166,3 +167,11 @@ class RunningQuery:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def start_processes(query: Query, folder: str | Path, **options: Any) -> RunningQuery:
+    """Run a query, its nodes as plain processes of this machine, without Spark.
+
+    As `rewake.start` in everything else.
+    """
+    return RunningQuery(query.plan(), folder, Processes(), **options)

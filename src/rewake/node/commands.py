@@ -60,13 +60,15 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Read frames of the node's own log that are durable and end after `position`.
+    """Read frames of the node's own log that are durable and end at `position` or after it.
 
-    Then call `read_back(subscriber, frames)` with some (at least one, as many as are at hand).
+    Those with a lower `sequence` have been read before.  Then call `read_back(subscriber, frames)`
+    with some (at least one, as many as are at hand); earlier ones among them do no harm.
     """
 
     subscriber: int
     position: int
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,11 @@ class InputMerge:
         each.waiting_bytes = 0
         each.expected = each.consumed = position
         each.final_at, each.ended = -1, False
+        each.watermark = NO_TIME
         if not self.several:
             self.position = position
+            # What is made again is made with its watermarks.
+            self._watermark = NO_TIME
 
     def go_to_event_at(self, position: int) -> None:
         """The only channel goes on with the stream event that holds `position`, whole.

@@ -88,6 +88,7 @@ class Node:
             epoch=epoch,
             kept=kept,
             limits=self.limits,
+            sequence=next_sequence if plan.logs else 0,
             rewind=self._rewind,
         )
         self._durable_end = self._end
@@ -287,7 +288,7 @@ class Node:
             self._pending_bytes -= turn.bytes
             self._durable_end = turn.end
             if turn.packets is not None:
-                commands += self.outputs.offer(turn.packets)
+                commands += self.outputs.offer(turn.packets, turn.sequence)
             if turn.needs is not None:
                 needs = turn.needs
                 self._frame_marks.append((turn.end, turn.sequence + 1))

@@ -30,6 +30,8 @@ class Cursor:
     # Read from the log for this subscriber and not sent yet.
     backlog: deque[Packet] = field(default_factory=deque)
     reading: bool = False
+    # Frames of the log below this sequence were looked at for it, or hold nothing that it is owed.
+    seen: int = 0
     flight: deque[tuple[int, int]] = field(default_factory=deque)
     flight_bytes: int = 0
     told_end: bool = False
@@ -58,8 +60,14 @@ class OutputQueue:
     at or after `first`.
     """
 
-    def __init__(self, position: int, *, memory_bytes: int, window_bytes: int) -> None:
+    def __init__(
+        self, position: int, *, memory_bytes: int, window_bytes: int, sequence: int = 0
+    ) -> None:
         self._packets: dict[int, Packet] = {}  # by number, numbers consecutive
+        self._sequences: dict[int, int] = {}  # by number: of the frame that holds the packet
+        # What is in frames below this sequence has left memory.  Positions alone do not tell: a
+        # watermark that stands alone covers none.
+        self.first_sequence = sequence
         self._oldest = 0
         self._newest = 0
         self.first = self.end = position
@@ -74,10 +82,14 @@ class OutputQueue:
 
     # --- what there is to send ---------------------------------------------------------------
 
-    def offer(self, packet: Packet) -> None:
-        """A packet that may be forwarded; it continues where the last one ended."""
+    def offer(self, packet: Packet, sequence: int = -1) -> None:
+        """A packet that may be forwarded; it continues where the last one ended.
+
+        `sequence` is that of the frame that holds it, if there is one.
+        """
         assert packet.start == self.end, f"{packet.start} does not continue {self.end}"
         self._packets[self._newest] = packet
+        self._sequences[self._newest] = sequence
         self._newest += 1
         self.bytes += packet.size
         self.end = packet.end
@@ -89,6 +101,7 @@ class OutputQueue:
     def restart(self, position: int) -> None:
         """What follows is produced again from `position` on."""
         self._packets.clear()
+        self._sequences.clear()
         self._oldest = self._newest
         self.bytes = 0
         self.first = self.end = position
@@ -101,7 +114,12 @@ class OutputQueue:
         connected = {cursor.name for cursor in self._cursors.values()}
         waiting = [at for name, at in self.needed.items() if name not in connected]
         floor = min([cursor.position for cursor in self._cursors.values()] + waiting, default=0)
-        while self._packets and self._packets[self._oldest].end <= floor:
+        while self._packets:
+            oldest = self._packets[self._oldest]
+            # A watermark alone stands at a position without covering it: whoever has come that
+            # far need not have got it.
+            if oldest.end > floor or oldest.start == floor:
+                break
             self._drop_oldest()
 
     def forget_stored(self) -> None:
@@ -111,6 +129,7 @@ class OutputQueue:
 
     def _drop_oldest(self) -> None:
         packet = self._packets.pop(self._oldest)
+        self.first_sequence = max(self.first_sequence, self._sequences.pop(self._oldest) + 1)
         self._oldest += 1
         self.bytes -= packet.size
         self.first = packet.end
@@ -125,6 +144,8 @@ class OutputQueue:
     def subscribe(self, connection: int, name: str, position: int, *, required: bool) -> Cursor:
         """A subscriber is owed everything from `position` on."""
         cursor = Cursor(name, position, self._window_bytes, required)
+        if position > self.first:
+            cursor.seen = self.first_sequence  # all that it is owed is in memory
         self._cursors[connection] = cursor
         self._numbers[connection] = self._oldest
         if required:
@@ -174,11 +195,12 @@ class OutputQueue:
             packet = cursor.backlog.popleft()
             cursor.sent(packet)
             yield packet
-        if cursor.backlog or cursor.reading or cursor.position < self.first:
+        if cursor.backlog or cursor.reading or self._behind(cursor):
             return
         number = max(self._numbers[connection], self._oldest)
         while number < self._newest and cursor.has_room:
             packet = self._packets[number]
+            cursor.seen = max(cursor.seen, self._sequences[number] + 1)
             number += 1
             if packet.end > cursor.position or packet.start >= cursor.position:
                 cursor.sent(packet)
@@ -191,9 +213,13 @@ class OutputQueue:
     def must_read(self, connection: int) -> int | None:
         """From where the log must be read for a connection that is behind memory, or None."""
         cursor = self._cursors[connection]
-        if cursor.reading or cursor.backlog or cursor.position >= self.first:
+        if cursor.reading or cursor.backlog or not self._behind(cursor):
             return None
         return cursor.position if cursor.has_room else None
+
+    def _behind(self, cursor: Cursor) -> bool:
+        """Whether something that it is owed has left memory."""
+        return cursor.position < self.first or cursor.seen < self.first_sequence
 
     def check_invariants(self) -> None:
         """What always holds between events."""

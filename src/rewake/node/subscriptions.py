@@ -42,6 +42,7 @@ class Subscriptions:
         epoch: int,
         kept: Kept,
         limits: NodeLimits,
+        sequence: int = 0,
         rewind: Callable[[int], list[NodeCommand]],
     ) -> None:
         self._epoch = epoch
@@ -50,7 +51,12 @@ class Subscriptions:
         self._limits = limits
         self._consumers = consumers
         self.queues = [
-            OutputQueue(position, memory_bytes=limits.queue_bytes, window_bytes=limits.window_bytes)
+            OutputQueue(
+                position,
+                memory_bytes=limits.queue_bytes,
+                window_bytes=limits.window_bytes,
+                sequence=sequence,
+            )
             for _ in consumers
         ]
         for queue, names in zip(self.queues, consumers, strict=True):
@@ -128,8 +134,13 @@ class Subscriptions:
         cursor.reading = False
         at = cursor.position
         for frame in frames:
+            if frame.position + frame.tuples > end:
+                break
+            if frame.sequence < cursor.seen:
+                continue
+            cursor.seen = frame.sequence + 1
             packet = packet_in(frame, output)
-            if packet is None or packet.end <= at or packet.end > end:
+            if packet is None or (packet.end <= at and packet.start != at):
                 continue
             at = packet.end
             cursor.backlog.append(packet)
@@ -137,11 +148,11 @@ class Subscriptions:
 
     # --- sending -----------------------------------------------------------------------------
 
-    def offer(self, packets: Sequence[Packet]) -> list[NodeCommand]:
-        """One packet per output may be forwarded now."""
+    def offer(self, packets: Sequence[Packet], sequence: int = -1) -> list[NodeCommand]:
+        """One packet per output may be forwarded now; `sequence` is that of their frame."""
         commands: list[NodeCommand] = []
         for queue, packet in zip(self.queues, packets, strict=True):
-            queue.offer(packet)
+            queue.offer(packet, sequence)
             for connection in queue.connections:
                 commands += self.flow(connection)
             self._forget(queue)
@@ -161,7 +172,7 @@ class Subscriptions:
             cursor = queue.cursor(connection)
             if position is not None and cursor is not None:
                 cursor.reading = True
-                commands.append(ReadLog(connection, position))
+                commands.append(ReadLog(connection, position, cursor.seen))
         else:
             self._forget(queue)
         return commands

@@ -109,12 +109,21 @@ class TimedLog:
         first = max(sequence, self._reader.first_sequence)
         return self._reader.frames(from_sequence=first)
 
-    def read_back(self, position: int, at_most: int) -> list[Frame]:
-        """Some complete frames that end after `position`; none when that cannot be seen yet."""
+    def read_back(self, position: int, sequence: int, at_most: int) -> list[Frame]:
+        """Some complete frames that end at `position` or later; none when there is none to see.
+
+        Those below `sequence` have been read before.
+        """
         self._reader.refresh()
-        if self._reader.end_position <= position:
-            return []
-        frames = self._reader.frames(from_position=position)
+        first = self._reader.view.first_position
+        if sequence or position == first:
+            sequence = max(sequence, self._reader.first_sequence)
+            frames = self._reader.frames(from_sequence=sequence)
+        else:
+            # A watermark that stands alone at the position comes behind the tuple before it.
+            frames = self._reader.frames(
+                from_position=position - 1 if position > first else position
+            )
         return [frame for frame, _ in zip(frames, range(at_most), strict=False)]
 
     def trim(self, before: int) -> None:

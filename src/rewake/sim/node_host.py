@@ -286,8 +286,8 @@ class NodeHost(Endpoint):
             case Send(subscriber, packet):
                 if subscriber in self._subscribers:
                     self._subscribers[subscriber].send(self, packet)
-            case ReadLog(subscriber, position):
-                self._read_later(subscriber, position)
+            case ReadLog():
+                self._read_later(command)
             case Disconnect(subscriber):
                 self._hang_up(subscriber)
             case Deliver(channel, event):
@@ -301,15 +301,19 @@ class NodeHost(Endpoint):
                 assert self._control is not None
                 self._control.send(self, Finished(self.plan.name, self.epoch))
 
-    def _read_later(self, subscriber: int, position: int) -> None:
+    def _read_later(self, command: ReadLog) -> None:
+        subscriber = command.subscriber
+
         def read() -> None:
             assert self.log is not None
             assert self.node is not None
             if subscriber not in self._subscribers:
                 return
-            frames: list[Frame] = self.log.read_back(position, self.world.random.randrange(1, 9))
+            frames: list[Frame] = self.log.read_back(
+                command.position, command.sequence, self.world.random.randrange(1, 9)
+            )
             if not frames:
-                self._read_later(subscriber, position)
+                self._read_later(command)
                 return
             node = self.node
             self._do(

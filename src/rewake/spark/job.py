@@ -24,6 +24,7 @@ from rewake.net.node_host import NodeTask
 from rewake.node.messages import Address
 from rewake.spark.probe import probe, together
 from rewake.spark.slots import check_slots, refuse_speculation, slots
+from rewake.spark.tags import cancel_tagged, tag_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +109,7 @@ class NodeJob:
     def _cancel(self) -> None:
         # A session that has been stopped meanwhile has no job left to cancel.
         try:
-            self._session.interruptTag(self._tag)
+            cancel_tagged(self._session, self._tag)
         except Exception:
             self._stopping.set()
 
@@ -116,8 +117,7 @@ class NodeJob:
 
     def _run(self) -> None:
         short_lives = 0
-        # Tags belong to the thread that adds them.
-        self._session.addTag(self._tag)
+        tag_jobs(self._session, self._tag)
         while not self._stopping.is_set():
             began = time.monotonic()
             self.submitted += 1

@@ -20,6 +20,7 @@ from rewake import __version__
 from rewake.model.errors import OperatingFault
 from rewake.node.messages import Address
 from rewake.spark.requirements import MissingRequirement
+from rewake.spark.tags import cancel_tagged, tag_jobs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,7 +147,7 @@ def _collect(session: SparkSession, frame: Any, timeout_seconds: float) -> list[
 
     def collect() -> None:
         try:
-            session.addTag(tag)
+            tag_jobs(session, tag)
             outcome.append(frame.collect())
         except Exception as error:
             outcome.append(error)
@@ -155,7 +156,7 @@ def _collect(session: SparkSession, frame: Any, timeout_seconds: float) -> list[
     thread.start()
     thread.join(timeout_seconds)
     if thread.is_alive():
-        session.interruptTag(tag)
+        cancel_tagged(session, tag)
         raise OperatingFault(
             f"Spark did not run a trivial job within {timeout_seconds:g} s: its slots are taken by "
             "other jobs, or its workers do not start; look at its web page or logs"

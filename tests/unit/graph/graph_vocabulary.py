@@ -23,7 +23,7 @@ class Numbers:
     def describe(self) -> dict[str, Any]:
         return {"kind": "numbers", "seed": self.seed}
 
-    def open(self, shard: int, shards: int) -> Any:
+    def open(self, shard: int, shards: int) -> Any:  # noqa: ARG002
         raise AssertionError("planning opens nothing")
 
 
@@ -36,7 +36,7 @@ class Folder:
     def describe(self) -> dict[str, Any]:
         return {"kind": "folder", "path": self.path}
 
-    def open(self, shard: int, shards: int, schema: pa.Schema) -> Any:
+    def open(self, shard: int, shards: int, schema: pa.Schema) -> Any:  # noqa: ARG002
         raise AssertionError("planning opens nothing")
 
 
@@ -53,7 +53,7 @@ class Straight:
     def settings(self) -> dict[str, Any]:
         return {"effort": self.effort}
 
-    def build(self, operator: Any, emit: Any, frames: Iterable[Any]) -> Any:
+    def build(self, operator: Any, emit: Any, frames: Iterable[Any]) -> Any:  # noqa: ARG002
         raise AssertionError("planning builds nothing")
 
 

@@ -149,7 +149,7 @@ def test_a_branch_of_case_is_only_computed_for_its_own_rows() -> None:
 )
 def test_what_cannot_be_computed_is_refused_when_it_is_bound(text: str, words: str) -> None:
     """With the step, the column and what to do."""
-    with pytest.raises(UsageError, match="^step 'cheap': ") as caught:
+    with pytest.raises(UsageError, match=r"^step 'cheap': ") as caught:
         Expression(text).bind(SCHEMA, "cheap")
     assert words in str(caught.value)
 
@@ -177,7 +177,7 @@ def test_a_column_name_that_occurs_twice_is_refused() -> None:
 def test_integer_overflow_is_an_error_and_never_a_wrong_number() -> None:
     """Sums of narrow columns have 64 bits; beyond them there is an error that says what to do."""
     assert values("item_price * 3000000000")[2] == 2_100_000_000_000
-    with pytest.raises(ArithmeticOverflow, match="step 's': .*compute in floats"):
+    with pytest.raises(ArithmeticOverflow, match=r"step 's': .*compute in floats"):
         Expression("item_price * 9223372036854775807").bind(SCHEMA, "s").evaluate(BATCH)
 
 
@@ -214,16 +214,16 @@ def test_a_function_of_the_batch_may_stand_for_an_expression() -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda batch: 5, "returned int; it must return a pyarrow.Array"),
+        (lambda _: 5, "returned int; it must return a pyarrow.Array"),
         (lambda batch: batch["nope"], '"nope"'),
-        (lambda batch: 1 // 0, "failed on a batch of 0 tuples with ZeroDivisionError"),
+        (lambda _: 1 // 0, "failed on a batch of 0 tuples with ZeroDivisionError"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused_when_it_is_bound(
     function: Any, words: str
 ) -> None:
     """With the step's name."""
-    with pytest.raises(UsageError, match="^step 's': function ") as caught:
+    with pytest.raises(UsageError, match=r"^step 's': function ") as caught:
         ArrowFunction(function).bind(SCHEMA, "s")
     assert words in str(caught.value)
 

@@ -22,6 +22,8 @@ SCHEMA = pa.schema(
         ("ts", pa.timestamp("us")),
     ]
 )
+# One for all examples: opening a database takes longer than all that it is asked here.
+DUCKDB = duckdb.connect(config={"threads": 1})
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 numbers = st.integers(-1000, 1000)
 texts = st.text("abAB%_5é ", max_size=4)
@@ -138,9 +140,7 @@ def same(ours: Any, theirs: Any) -> bool:
 def test_bound_expressions_agree_with_duckdb(batch: pa.RecordBatch, text: str) -> None:
     """Value by value, nulls included; a float and an integer of the same value are the same."""
     ours = Expression(text).bind(SCHEMA).evaluate(batch).to_pylist()
-    with duckdb.connect() as connection:
-        connection.execute("SET threads = 1")
-        connection.register("rows", pa.Table.from_batches([batch]))
-        theirs = [value for (value,) in connection.execute(f"SELECT {text} FROM rows").fetchall()]
+    DUCKDB.register("rows", pa.Table.from_batches([batch]))
+    theirs = [value for (value,) in DUCKDB.execute(f"SELECT {text} FROM rows").fetchall()]
     assert len(ours) == len(theirs)
     assert all(same(*pair) for pair in zip(ours, theirs, strict=True)), (text, ours, theirs)

@@ -48,3 +48,14 @@ def test_replay_does_not_wait_for_a_watermark_that_came_alone() -> None:
     taken = [successor.take(), successor.take()]
     assert [each.here.end for each in taken if each is not None] == [2, 3]
     assert not successor.following
+
+
+def test_what_is_made_again_has_its_watermarks_again() -> None:
+    """A consumer that asks from an earlier position must get the same stream as the first one."""
+    merge = InputMerge([SCHEMA])
+    for _ in range(2):
+        merge.go_to(0, 0)
+        merge.offer(0, _event(0, 2, watermark=5))
+        merge.offer(0, _event(2, 2, watermark=9))
+        taken = [merge.take(), merge.take()]
+        assert [each.here.watermark for each in taken if each is not None] == [5, 9]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
 from rewake.lab.drill.item_oracle import Verdict, expected_windows, judge
+from rewake.lab.drill.starting_gun import WaitingSource
 from rewake.model.errors import UsageError
 from rewake.operators.windows import count_window
 from rewake.recovery.approach import Approach
@@ -25,8 +26,8 @@ _INTERVAL_US, _FIRST_US = 10, 1_700_000_000_000_000
 class ItemDrill:
     """The papers' item stream: filter by price, average per item over count windows.
 
-    `rate` is the pace of the source in tuples per second; `origin_ms` the wall-clock time at which
-    its first tuple is due, which makes latencies measurable from outside.
+    `rate` is the pace of the source in tuples per second.  With one, the source waits for a
+    starting gun, a file at `gun`, which makes latencies measurable from outside.
     """
 
     name: str = "items"
@@ -36,23 +37,23 @@ class ItemDrill:
     seed: int = 1
     event_tuples: int = 16_384
     rate: float | None = None
-    origin_ms: float | None = None
+    gun: str | None = None
     shards: int = 1
     source_shards: int = 1
-    approach: Approach | None = None
+    approach: Approach | str = "cec"
 
     stream_name = "averages"
 
     def build(self) -> Query:
         """The query."""
-        query = Query(self.name) if self.approach is None else Query(self.name, self.approach)
-        source = ItemSource(
+        query = Query(self.name, approach=self.approach)
+        paced = ItemSource(
             ItemStream(self.seed, self.items),
             tuples=self.tuples,
             event_tuples=self.event_tuples,
             rate=self.rate,
-            origin_ms=self.origin_ms,
         )
+        source = paced if self.gun is None else WaitingSource(paced, self.gun)
         items = query.source("items", source, shards=self.source_shards)
         cheap = items.filter(f"item_price <= {_HIGHEST}", name="cheap", shards=self.source_shards)
         averages = cheap.aggregate(
@@ -66,12 +67,11 @@ class ItemDrill:
         averages.to_stream(self.stream_name)
         return query
 
-    def due_ms(self, times_us: Any) -> Any:
-        """When the tuple with this item time was due, on the wall clock."""
+    def due_ms(self, times_us: Any, origin_ms: float) -> Any:
+        """When the tuple with this item time was due, if the first was at `origin_ms`."""
         assert self.rate is not None
-        assert self.origin_ms is not None
         positions = (times_us - _FIRST_US) // _INTERVAL_US
-        return self.origin_ms + positions * (1e3 / self.rate)
+        return origin_ms + positions * (1e3 / self.rate)
 
     def check(self, shards: Sequence[pa.Table]) -> Verdict:
         """Compare the results of all shards, each in the order in which it came."""

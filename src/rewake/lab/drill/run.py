@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from rewake.lab.drill.item_oracle import Verdict
 from rewake.lab.drill.queries import ItemDrill
+from rewake.lab.drill.starting_gun import fire
 from rewake.lab.drill.when import Strike
 from rewake.model.errors import OperatingFault
 from rewake.net.coordinator_host import Happening
@@ -65,7 +66,7 @@ class DrillResult:
     """All that was seen of one run."""
 
     drill: ItemDrill
-    started_at: float = 0.0
+    origin_ms: float | None = None
     first_result_at: float = 0.0
     ended_at: float = 0.0
     arrivals: list[list[Arrival]] = field(default_factory=list)
@@ -123,11 +124,11 @@ class DrillResult:
 
     def latencies_ms(self, *, outages: bool = True) -> np.ndarray[Any, Any]:
         """From the moment a result's last tuple was due to its arrival; empty without a rate."""
-        if self.drill.rate is None:
+        if self.drill.rate is None or self.origin_ms is None:
             return np.zeros(0)
         spans = [] if outages else self.outages()
         found = [
-            each.wall_ms - self.drill.due_ms(closing_times(each.batch))
+            each.wall_ms - self.drill.due_ms(closing_times(each.batch), self.origin_ms)
             for shard in self.arrivals
             for each in shard
             if not any(start <= each.at <= end for start, end in spans)
@@ -181,8 +182,9 @@ def run_drill(
     result = DrillResult(drill)
     with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
         query.await_start()
-        result.started_at = time.monotonic()
         watchers = [Watcher(query, drill.stream_name, shard) for shard in range(drill.shards)]
+        if drill.gun is not None:
+            result.origin_ms = fire(Path(drill.gun))
         try:
             _watch(query, watchers, result, list(strikes), on_progress)
         finally:

@@ -1,11 +1,11 @@
 """`NODE@WHEN`: what is to happen to which node, and when.
 
-    averages@3s              three seconds after the first result
-    averages@40%             when 40% of the input has been read
-    averages@random          at a moment that the seed decides
-    averages@node.before_durable      at the first passing of a kill point
-    averages@node.before_durable#5    at the fifth
-    averages@recovery.replaying~2     in the second life of the node
+averages@3s              three seconds after the first result
+averages@40%             when 40% of the input has been read
+averages@random          at a moment that the seed decides
+averages@node.before_durable      at the first passing of a kill point
+averages@node.before_durable#5    at the fifth
+averages@recovery.replaying~2     in the second life of the node
 """
 
 from __future__ import annotations

@@ -1,0 +1,120 @@
+"""`rewake drill`: break a query on purpose and compare what comes out."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rewake.cli.drill_run import place_for, run_once
+from rewake.cli.drill_view import print_summary
+from rewake.cli.exit_codes import ExitCode
+
+
+def drill(
+    query: Annotated[str, typer.Argument(help="A built-in query: items, items-sharded.")] = "items",
+    kill: Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")] = None,
+    pause: Annotated[
+        list[str] | None, typer.Option(help="NODE@WHEN: SIGSTOP instead; may be repeated.")
+    ] = None,
+    tuples: Annotated[int, typer.Option(help="Input tuples.")] = 5_000_000,
+    keys: Annotated[int, typer.Option(help="Different items: open windows.")] = 100_000,
+    rate: Annotated[
+        float | None, typer.Option(help="Tuples per second.", show_default="as fast as it goes")
+    ] = None,
+    approach: Annotated[str, typer.Option(help="How nodes recover: cec, instant.")] = "cec",
+    seed: Annotated[int, typer.Option(help="The input, and moments called random.")] = 1,
+    repeat: Annotated[int, typer.Option(help="How often to run it, with seeds from SEED on.")] = 1,
+    on: Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")] = "spark",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where logs and reports go.", show_default="a new one")
+    ] = None,
+    points: Annotated[bool, typer.Option("--points", help="List the kill points.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    r"""Break a query on purpose and compare what comes out with an oracle.
+
+    \b
+    WHEN is a time after the first result (3s, 500ms), a share of the input (40%), `random`, or a
+    kill point: a named place in the code, with #N for its N-th passing and ~L for the node's L-th
+    life (averages@recovery.replaying~2 kills it while it recovers).
+
+    \b
+    Examples:
+      rewake drill items --kill averages@40%
+      rewake drill items --kill averages@2s --kill averages@recovery.replaying~2 --on processes
+      rewake drill items-sharded --kill averages-0@random --repeat 10 --seed 7 --json
+      rewake drill --points
+
+    Exits with 4 when a result is lost, duplicated, reordered or wrong.
+    """
+    if points:
+        _print_points(as_json)
+        return
+    summaries = []
+    with place_for(folder, "rewake-drill-") as place:
+        for number in range(repeat):
+            settings = {"tuples": tuples, "items": keys, "rate": rate, "seed": seed + number}
+            where = place if repeat == 1 else place / f"run-{number}"
+            where.mkdir(parents=True, exist_ok=True)
+            summaries.append(
+                _one(query, where, settings | {"approach": approach}, kill or [], pause or [], on,
+                     quiet=as_json)
+            )  # fmt: skip
+    ok = all(one["ok"] for one in summaries)
+    _show(summaries, as_json)
+    raise typer.Exit(ExitCode.OK if ok else ExitCode.INVARIANT_VIOLATED)
+
+
+def _one(
+    query: str,
+    place: Path,
+    settings: dict[str, Any],
+    kills: list[str],
+    pauses: list[str],
+    on: str,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    from random import Random  # noqa: PLC0415 (keeps --help fast)
+
+    from rewake.lab.drill.queries import built_in  # noqa: PLC0415
+    from rewake.lab.drill.when import Strike, parse  # noqa: PLC0415
+
+    random = Random(settings["seed"])
+    wanted = [parse(text, "kill", random) for text in kills]
+    wanted += [parse(text, "pause", random) for text in pauses]
+    return run_once(
+        built_in(query, **settings), place, on,
+        strikes=[each for each in wanted if isinstance(each, Strike)],
+        faults=[each for each in wanted if not isinstance(each, Strike)],
+        quiet=quiet,
+    )  # fmt: skip
+
+
+def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:
+    from rewake.lab.drill.summary import over_repeats  # noqa: PLC0415
+
+    over_all = over_repeats(summaries)
+    if as_json:
+        figures = summaries[0] if len(summaries) == 1 else over_all | {"each": summaries}
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    for one in summaries:
+        print_summary(one)
+    if len(summaries) > 1:
+        total = over_all["recovery_total_ms"]
+        said = "" if total["p50"] is None else (
+            f"; kill to next result p50 {total['p50']:.0f}, p99 {total['p99']:.0f} ms"
+        )  # fmt: skip
+        typer.echo(
+            f"{over_all['runs']} runs, {over_all['kills']} kills: {over_all['lost']} lost, "
+            f"{over_all['duplicated']} duplicated, {over_all['reordered']} reordered, "
+            f"{over_all['wrong']} wrong{said}"
+        )
+
+
+def _print_points(as_json: bool) -> None:
+    from rewake.net.kill_points import POINTS  # noqa: PLC0415
+
+    typer.echo(json.dumps(list(POINTS)) if as_json else "\n".join(POINTS))

@@ -1,0 +1,103 @@
+"""How a drill looks on a terminal: a bar while it runs, blows as they fall, then a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rewake.lab.drill.run import DrillResult
+
+
+class DrillView:
+    """Tells what happens, once each: to people on stdout, and as a bar on stderr."""
+
+    def __init__(self, console: Console | None, bar: Any, tuples: int) -> None:
+        self._console = console
+        self._bar = bar
+        self._task = bar.add_task("streaming", total=tuples)
+        self._blows = 0
+        self._back: set[tuple[str, int]] = set()
+
+    def say(self, text: str) -> None:
+        """Say something above the bar."""
+        if self._console is not None:
+            self._console.print(text)
+
+    def progress(self, result: DrillResult, read: int) -> None:
+        """What a run looks like now."""
+        for blow in result.blows[self._blows :]:
+            verb = "kill -9" if blow.action == "kill" else "kill -STOP"
+            at = blow.at - result.first_result_at
+            self.say(f"[bold red]{verb}[/] {blow.node} (pid {blow.pid}) at {at:.1f} s")
+        self._blows = len(result.blows)
+        # A node that must produce again reads its input again: never show less than before.
+        task = self._bar.tasks[self._task]
+        self._bar.update(self._task, completed=max(task.completed, min(read, task.total)))
+
+
+@contextmanager
+def drill_view(tuples: int, *, quiet: bool) -> Iterator[DrillView]:
+    """A view that is gone from the terminal when the drill is over."""
+    from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with bar:
+        yield DrillView(None if quiet else Console(highlight=False), bar, tuples)
+
+
+def print_summary(figures: dict[str, Any]) -> None:
+    """The table at the end."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, value in _rows(figures):
+        table.add_row(name, value)
+    console.print(table)
+    for each in figures["recoveries"]:
+        console.print(
+            f"{each['node']}: detect {each['detect']:.0f} + restart {each['restart']:.0f} + load "
+            f"{each['load']:.0f} + replay {each['replay']:.0f} ms; first new result after "
+            f"{each['total']:.0f} ms"
+        )
+    bad = [name for name in ("lost", "duplicated", "reordered", "wrong") if figures[name]]
+    if figures["ok"]:
+        console.print(
+            f"[bold green]{figures['results']:,} results, {figures['expected']:,} expected: "
+            "0 lost, 0 duplicated, 0 reordered, 0 wrong[/]"
+        )
+    else:
+        said = ", ".join(f"{figures[name]:,} {name}" for name in bad)
+        console.print(f"[bold red]{said} of {figures['expected']:,} expected results[/]")
+    if figures["report"]:
+        console.print(f"report: {figures['report']}", soft_wrap=True)
+
+
+def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "tuples", f"{figures['tuples']:,}"
+    yield "results", f"{figures['results']:,}"
+    yield "throughput", f"{figures['tuples_per_s']:,} tuples/s"
+    latency = figures["latency_ms"]
+    if latency["p50"] is not None:
+        yield "latency p50 / p99", f"{latency['p50']:.0f} / {latency['p99']:.0f} ms"
+        outage = figures["latency_with_outages_ms"]
+        yield "the same, outages included", f"{outage['p50']:.0f} / {outage['p99']:.0f} ms"
+    yield "kills", str(len(figures["kills"]))

@@ -1,0 +1,134 @@
+"""`explain` and `picture`: what is said about a plan, in text and as SVG."""
+
+from xml.etree import ElementTree
+
+import pytest
+from graph_vocabulary import ITEMS, Folder, Numbers, items_of
+
+from rewake.graph import Query, count_window, time_window
+from rewake.graph.layout import arrange
+from rewake.recovery.approach import approach_named
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def query() -> Query:
+    """A query with all that there is to tell."""
+    query = Query("average-price")
+    items = items_of(query, shards=2)
+    loop = query.loop("again", ITEMS)
+    mixed = query.entry("orders", ITEMS).union(items, loop, name="mixed")
+    loop.close_with(mixed.filter("item_price > 900", name="back"))
+    cheap = items.filter("item_price < 500", name="cheap").map(
+        item_id="item_id", euros="item_price / 100", name="euros"
+    )
+    means = cheap.aggregate(
+        by="item_id", window=count_window(10, 5), avg="euros", count=True, name="means",
+        shards=2, approach=approach_named("cec", records=1000),
+    )  # fmt: skip
+    means.to_stream("averages")
+    means.to(Folder(), name="files")
+    sums = mixed.aggregate(
+        by="item_id", window=time_window("10s"), time="item_time", slack="1s", sum="item_price",
+        route_late=True, name="sums", approach="amnesia",
+    )  # fmt: skip
+    sums.to(Folder("sums"), name="sum-files")
+    sums.late.to(Folder("late"), name="late-files")
+    return query
+
+
+def test_explain_tells_the_tree_of_fragments(query: Query) -> None:
+    """With shards, channels, work, approach, guarantee, and what is logged and why."""
+    text = query.explain()
+    for line in (
+        "query average-price: 10 fragments on 13 nodes",
+        "items: source, 2 shards",
+        "read numbers seed=1",
+        "not logged: it can produce it again from source items",
+        "euros: map, 2 shards  <- one to one",
+        "map item_id, euros = item_price / 100",
+        "means: aggregate, 2 shards  <- by item_id into 2",
+        "avg(euros), count(*) by item_id",
+        "windows of 10 tuples, one every 5",
+        "approach cec(records=1000), output precise",
+        "files: sink, 1 shard  <- 2 into 1",
+        "logged: producers cannot be asked twice",
+        "unite orders, items, back",
+        "mixed, a loop",
+        "windows of 10s of item_time, slack 1s",
+        "approach amnesia, output gap",
+        "output gap, because of sums",
+        "late-files: sink, 1 shard  <- late tuples",
+        "averages: means-0:0, means-1:0",
+    ):
+        assert line in text, line
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_explain_tells_each_fragment_once(query: Query) -> None:
+    """Where it is met again it is only named."""
+    text = query.explain()
+    assert text.count("mixed: union") == 1
+    assert "mixed, see above" in text
+
+
+def test_a_guarantee_is_the_weakest_on_the_way(query: Query) -> None:
+    """What is behind a fragment that forgets has gaps too; what is beside it does not."""
+    lines = query.explain().splitlines()
+    files = next(number for number, line in enumerate(lines) if "─ files:" in line)
+    assert any("output precise" in line for line in lines[files : files + 4])
+
+
+def test_the_picture_is_well_formed_and_loads_nothing(query: Query) -> None:
+    """It can be put into any page."""
+    text = query.picture()
+    root = ElementTree.fromstring(text)
+    assert root.tag == f"{SVG}svg"
+    words = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"means \u00d7 2", "aggregate", "logged", "late", "loop", "by item_id into 2"} <= set(
+        words
+    )
+    assert not any(element.tag in (f"{SVG}script", f"{SVG}image") for element in root.iter())
+    assert text.count("http") == 1  # the name space
+
+
+def test_text_of_the_user_cannot_break_out_of_the_picture() -> None:
+    """Expressions hold < and &."""
+    query = Query("q")
+    items = query.source("items", Numbers())
+    items.filter("item_price < 5 AND '</svg><script>' <> ''", name="f").to(Folder("<&>"))
+    root = ElementTree.fromstring(query.picture())
+    assert not any(element.tag.endswith("script") for element in root.iter())
+    assert "&lt;/svg&gt;" in query._repr_html_()
+
+
+def test_boxes_of_a_layout_do_not_overlap() -> None:
+    """Nor do lines end anywhere but at boxes; what is fed is to the right."""
+    edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d"), ("e", "d"), ("d", "f")]
+    sizes = {name: (50.0 + 10 * place, 30.0 + place) for place, name in enumerate("abcdef")}
+    layout = arrange(sizes, edges, 40)
+    places = layout.places
+    for start, end in edges:
+        first, last = places[start], places[end]
+        assert first.x + first.width + 39 <= last.x
+        assert layout.lines[start, end][0] == (first.x + first.width, first.middle)
+        assert layout.lines[start, end][-1] == (last.x, last.middle)
+    names = list(places)
+    for name in names:
+        one = places[name]
+        assert one.x >= 0
+        assert one.y >= -1e-9
+        for other in (places[each] for each in names if each > name):
+            apart = one.x + one.width <= other.x or other.x + other.width <= one.x
+            assert apart or one.y + one.height <= other.y or other.y + other.height <= one.y
+
+
+def test_a_line_passes_beside_the_boxes_between_its_ends() -> None:
+    """It has a bend of its own in each column on its way."""
+    sizes = dict.fromkeys("abc", (50.0, 30.0))
+    layout = arrange(sizes, [("a", "b"), ("b", "c"), ("a", "c")], 40)
+    between = layout.places["b"]
+    for x, y in layout.lines["a", "c"][1:-1]:
+        assert between.x <= x <= between.x + between.width
+        assert not between.y <= y <= between.y + between.height
