@@ -56,11 +56,50 @@ def core(
     raise typer.Exit(ExitCode.OK)
 
 
-def _print_table(rows: list["Row"]) -> None:
+_ENGINE_HELP = """\
+Measure whole queries as nodes on a local Spark, beside Spark's own stateful aggregation.
+
+\b
+Examples:
+  rewake bench engine
+  rewake bench engine --minutes 10     also memory, with a kill every 30 seconds
+  rewake bench engine --json > engine.json
+
+Exits with 0 whether or not the targets are met; the rows say which are.
+"""
+
+
+@bench.command("engine", help=_ENGINE_HELP)
+def engine(
+    folder: Annotated[
+        Path, typer.Option(help="Where the logs of the run are kept: the disk to measure.")
+    ] = Path(),
+    minutes: Annotated[float, typer.Option(help="Length of the run that watches memory.")] = 0.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, rougher figures.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Measure whole queries as nodes on a local Spark."""
+    from dataclasses import replace  # noqa: PLC0415 (keeps --help fast)
+
+    from rich.console import Console  # noqa: PLC0415
+
+    from rewake.lab.bench.engine import QUICK, Scale, run  # noqa: PLC0415
+
+    scale = replace(QUICK if quick else Scale(), minutes=minutes)
+    with Console(stderr=True).status("starting") as status:
+        rows = run(folder.absolute(), lambda name: status.update(f"measuring: {name}"), scale=scale)
+    if as_json:
+        typer.echo(json.dumps({"rows": [row.as_json() for row in rows]}, indent=2))
+    else:
+        _print_table(rows, "rewake bench engine")
+    raise typer.Exit(ExitCode.OK)
+
+
+def _print_table(rows: list["Row"], title: str = "rewake bench core") -> None:
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
     from rich.table import Table  # noqa: PLC0415 (keeps --help fast)
 
-    table = Table("figure", "value", "unit", "target", "met", "note", title="rewake bench core")
+    table = Table("figure", "value", "unit", "target", "met", "note", title=title)
     for row in rows:
         met = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[row.met]
         table.add_row(row.name, f"{row.value:,.4g}", row.unit, row.target, met, row.note)

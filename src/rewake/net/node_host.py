@@ -110,7 +110,7 @@ class NodeHost:
         self._sink: SinkWriter | None = None
         # Subscribers that wait for frames to be read back, and from where.
         self._unread: set[int] = set()
-        self._positions: dict[int, int] = {}
+        self._positions: dict[int, tuple[int, int]] = {}
         self._node: Node
         self._upstream: Upstream
         self._downstream: Downstream
@@ -275,6 +275,7 @@ class NodeHost:
         assert self._control is not None
         progress: dict[str, Any] = self._node.progress() | self._timings
         progress["recovering"] = self._node.recovering
+        progress["rss_mib"] = _resident_mib()
         if self._log is not None:
             progress["stalled"] = self._log.stalled
             self._log.durable()  # raises when the writer has stopped
@@ -312,9 +313,9 @@ class NodeHost:
                     self._downstream.send(subscriber, message)
                 else:
                     self._downstream.refuse(subscriber, message)
-            case ReadLog(subscriber, position):
+            case ReadLog(subscriber, position, sequence):
                 self._unread.add(subscriber)
-                self._positions[subscriber] = position
+                self._positions[subscriber] = (position, sequence)
             case Disconnect(subscriber):
                 self._downstream.disconnect(subscriber)
             case Deliver(channel, event):
@@ -336,7 +337,7 @@ class NodeHost:
     def _read_log(self) -> None:
         assert self._log is not None
         for subscriber in list(self._unread):
-            frames = self._log.read_back(subscriber, self._positions[subscriber])
+            frames = self._log.read_back(subscriber, *self._positions[subscriber])
             if frames:
                 self._unread.discard(subscriber)
                 self._perform("read_back", self._node.read_back(subscriber, frames))
@@ -429,6 +430,13 @@ class NodeHost:
         deadline = self._loop.now() + 2.0
         while not self._control.closed and self._loop.now() < deadline:
             self._loop.run_once(0.02)
+
+
+def _resident_mib() -> float:
+    """Memory of this process that is its own; what it shares with its siblings is not counted."""
+    with open("/proc/self/statm") as file:
+        _, resident, shared, *_ = file.read().split()
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def run_node(task: NodeTask) -> str:

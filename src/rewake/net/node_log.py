@@ -48,7 +48,7 @@ class NodeLog:
         self._check_owner(fingerprint, folder)
         self._reader: LogReader = open_log_reader(folder)
         self._retention = _KEEP_ALL if plan.keeps_history else _KEEP_NOTHING
-        self._tails: dict[int, tuple[Tail, int]] = {}
+        self._tails: dict[int, Tail] = {}
         self._trimmed = 0
 
     def _check_owner(self, fingerprint: str, folder: Path) -> None:
@@ -92,20 +92,24 @@ class NodeLog:
         """All frames, newest first."""
         return self._reader.frames_backwards()
 
-    def read_back(self, connection: int, position: int) -> list[Frame]:
-        """Frames that end after `position`, going on where the last call for the connection ended.
+    def read_back(self, connection: int, position: int, sequence: int) -> list[Frame]:
+        """Frames that end at `position` or after it, and are not below `sequence`.
 
         None may be ready yet.
         """
-        known = self._tails.get(connection)
-        if known is None or position < known[1]:
-            self._reader.reload()
-            tail = self._reader.tail(from_position=position)
-        else:
-            tail = known[0]
-        frames = tail.poll(max_frames=_FRAMES_PER_READ)
-        self._tails[connection] = (tail, position)
-        return frames
+        tail = self._tails.get(connection)
+        if tail is None or tail.sequence != sequence:
+            tail = self._tails[connection] = self._tail_from(position, sequence)
+        return tail.poll(max_frames=_FRAMES_PER_READ)
+
+    def _tail_from(self, position: int, sequence: int) -> Tail:
+        reader = self._reader
+        reader.reload()
+        first = reader.view.first_position
+        if sequence or position == first:
+            return reader.tail(from_sequence=max(sequence, reader.first_sequence))
+        # A watermark that stands alone at the position comes behind the tuple before it.
+        return reader.tail(from_position=position - 1 if position > first else position)
 
     def forget(self, connection: int) -> None:
         """A connection that read back is gone."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 
 from rewake.sim.world import Action, Process, World
 
@@ -178,7 +179,7 @@ class Network:
         for connection in self.connections:
             if self.partitioned(connection.ends[0].to, connection.ends[1].to):
                 patience = self._world.between(200, 2000)
-                self._world.schedule(patience, lambda each=connection: self._give_up(each))
+                self._world.schedule(patience, partial(self._give_up, connection))
 
     def partitioned(self, one: Endpoint, other: Endpoint) -> bool:
         """Whether two processes cannot reach each other now."""

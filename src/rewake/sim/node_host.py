@@ -7,8 +7,9 @@ coordinator an attempt ends: it cannot know whether it may go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rewake.graph.plan import NodePlan
@@ -126,7 +127,8 @@ class NodeHost(Endpoint):
         self.after(self.world.between(0.5, 20), self._guarded(self._open))
 
     def _open(self) -> None:
-        frames, following = iter(()), {}
+        frames: Iterator[Frame] = iter(())
+        following: dict[str, int] = {}
         if self.plan.logs:
             disk = self.cluster.disks[self.plan.name]
             self.log = TimedLog(self, disk, self.epoch, writer=self.cluster.kinds.writer)
@@ -336,10 +338,7 @@ class NodeHost(Endpoint):
         node = self.node
         for channel in range(len(self.plan.inputs)):
             position = self._sink.position(channel)
-            self._do(
-                f"delivered {channel} {position}",
-                lambda number=channel, at=position: node.delivered(number, at),  # type: ignore[misc]
-            )
+            self._do(f"delivered {channel} {position}", partial(node.delivered, channel, position))
 
     # --- upstream ----------------------------------------------------------------------------
 
@@ -478,7 +477,7 @@ class NodeHost(Endpoint):
         for each in self._channels.values():
             if each.connection is connection:
                 each.connection, each.wanted = None, None
-                self.after(_RETRY_MS, lambda each=each: self._lost_later(each))  # type: ignore[misc]
+                self.after(_RETRY_MS, partial(self._lost_later, each))
                 return
         if self._subscribers.pop(connection.number, None) is not None:
             assert self.node is not None

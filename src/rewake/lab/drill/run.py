@@ -218,9 +218,10 @@ def _watch(
         now = time.monotonic()
         if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
             result.first_result_at = now
+        result.status = query.status()
         read = sum(
             int(status.get("tuples_in", 0))
-            for name, status in query.status().items()
+            for name, status in result.status.items()
             if query.plan.node(name).inputs[0].source is not None
         )
         result.samples.append((now, read))

@@ -1,0 +1,210 @@
+"""`rewake bench engine`: whole queries as nodes on a local Spark, side by side with Spark itself.
+
+The query: item stream -> filter -> averages over count windows -> files, every step a node of its
+own, 100,000 items.  What Spark is compared with runs on the same session, warmed up.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from rewake.connectors.file_sink import FileSink
+from rewake.connectors.item_stream import ItemSource, ItemStream
+from rewake.graph.plan import Plan
+from rewake.graph.query import Query
+from rewake.lab.bench.rows import Progress, Row
+from rewake.lab.drill.queries import ItemDrill
+from rewake.lab.drill.run import DrillResult, run_drill
+from rewake.lab.drill.when import Strike
+from rewake.net.running import RunningQuery
+from rewake.operators.windows import count_window
+from rewake.spark.job import SparkNodes
+from rewake.spark.own_state import stateful_rows_per_s
+from rewake.spark.session import local_session
+
+_KEYS = 100_000
+_EVENT_TUPLES = 65_536
+_NODES = 4
+_WARM_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How long things are measured."""
+
+    seconds: float = 5.0
+    rounds: int = 3
+    batches: int = 6
+    latency_seconds: float = 8.0
+    kills: int = 3
+    minutes: float = 0.0
+
+
+QUICK = Scale(seconds=3.0, rounds=1, batches=3, latency_seconds=4.0, kills=1)
+
+
+@contextmanager
+def _folder(parent: Path) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="rewake-bench-", dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _plan(folder: Path, approach: str) -> Plan:
+    """Without an end: it runs until it has been measured."""
+    query = Query("bench", approach=approach)
+    source = ItemSource(ItemStream(1, _KEYS), event_tuples=_EVENT_TUPLES)
+    items = query.source("items", source)
+    cheap = items.filter("item_price <= 900", name="cheap")
+    averages = cheap.aggregate(
+        by="item_id", window=count_window(10), avg="item_price", name="averages"
+    )
+    averages.to(FileSink(str(folder / "files")), name="files")
+    return query.plan()
+
+
+def throughput(launcher: Any, parent: Path, approach: str, seconds: float) -> float:
+    """Tuples per second that get through, while all nodes run."""
+    with (
+        _folder(parent) as folder,
+        RunningQuery(_plan(folder, approach), folder / "query", launcher) as query,
+    ):
+        query.await_start()
+        end_node = "averages"
+        _await(query, end_node)
+        time.sleep(_WARM_SECONDS)
+        before, start = _consumed(query, end_node), time.monotonic()
+        time.sleep(seconds)
+        after, end = _consumed(query, end_node), time.monotonic()
+        # What is consumed is told every tenth of a second: at most 2% of the time measured.
+        return (after - before) / (end - start)
+
+
+def _consumed(query: RunningQuery, node: str) -> int:
+    return int(query.status()[node].get("input_position", 0))
+
+
+def _await(query: RunningQuery, node: str) -> None:
+    deadline = time.monotonic() + 60.0
+    while _consumed(query, node) < 10 * _EVENT_TUPLES and time.monotonic() < deadline:
+        query.await_end(0.05)
+
+
+def _speed(session: Any, parent: Path, scale: Scale) -> tuple[list[Row], float]:
+    with _folder(parent) as folder:
+        spark = stateful_rows_per_s(session, folder, _KEYS, scale.batches)
+    logged, unlogged = [], []
+    for _ in range(scale.rounds):
+        logged.append(throughput(SparkNodes(session), parent, "cec", scale.seconds))
+        unlogged.append(throughput(SparkNodes(session), parent, "amnesia", scale.seconds))
+    fastest = statistics.median(logged)
+    cost = statistics.median(a / b for a, b in zip(logged, unlogged, strict=True))
+    note = "100,000 items, count windows of 10, source, filter, aggregate and file sink as nodes"
+    return [
+        Row("engine, CEC and stable logs", fastest / 1e6, "M tuples/s", note=note),
+        Row("engine without logs", statistics.median(unlogged) / 1e6, "M tuples/s"),
+        Row("Spark's own stateful aggregation", spark / 1e6, "M rows/s",
+            note="groupBy(item_id).agg(avg, count), RocksDB with changelog"),
+        Row("engine / Spark's own state", fastest / spark, "ratio", ">= 15"),
+        Row("with / without fault tolerance", cost, "ratio", ">= 0.9"),
+    ], fastest  # fmt: skip
+
+
+def _latency(session: Any, parent: Path, scale: Scale, rate: float) -> list[Row]:
+    drill = ItemDrill(tuples=int(rate * scale.latency_seconds), items=_KEYS, rate=rate)
+    result = _drilled(session, parent, drill, [])
+    values = result.latencies_ms()
+    # The first second fills caches and windows.
+    p50, p99 = np.percentile(values[values.size // 8 :], [50, 99])
+    note = f"{rate / 1e6:.1f} M tuples/s, half of the maximum; from due to arrival at a client"
+    return [
+        Row("latency p50, source to subscriber", float(p50), "ms", note=note),
+        Row("latency p99, source to subscriber", float(p99), "ms", "<= 50"),
+    ]
+
+
+def _drilled(session: Any, parent: Path, drill: ItemDrill, strikes: list[Strike]) -> DrillResult:
+    with _folder(parent) as folder:
+        drill = replace(drill, gun=str(folder / "first-tuple-due-ms"))
+        return run_drill(drill, folder / "query", SparkNodes(session), strikes=strikes)
+
+
+def _recovery(session: Any, parent: Path, scale: Scale) -> list[Row]:
+    beyond, restart = [], []
+    for number in range(scale.kills):
+        drill = ItemDrill(tuples=6_000_000, items=_KEYS, rate=1e6, seed=number + 1)
+        strikes = [Strike("averages", "kill", at_seconds=3.0)]
+        for each in _drilled(session, parent, drill, strikes).recoveries():
+            restart.append((each.detect + each.restart) / 1e3)
+            beyond.append(each.total / 1e3 - restart[-1])
+    note = f"{scale.kills} kills of the node with {_KEYS:,} windows at 1 M tuples/s"
+    return [
+        Row("Spark starts a killed task again", statistics.median(restart), "s", note=note),
+        Row("SIGKILL to next result, beyond that", max(beyond), "s", "<= 1", "the worst of them"),
+    ]
+
+
+def _memory(session: Any, parent: Path, minutes: float) -> list[Row]:
+    """Resident memory of all nodes over a long run with a kill every 30 seconds."""
+    rate, seconds = 1e6, minutes * 60
+    drill = ItemDrill(tuples=int(rate * seconds), items=_KEYS, rate=rate)
+    random = Random(1)
+    strikes = [
+        Strike(random.choice(["items", "cheap", "averages"]), "kill", at_seconds=float(at))
+        for at in range(30, int(seconds) - 10, 30)
+    ]
+    samples: list[tuple[float, float]] = []
+
+    def sample(result: DrillResult, _read: int) -> None:
+        used = sum(float(each.get("rss_mib", 0.0)) for each in result.status.values())
+        if used and (not samples or result.samples[-1][0] - samples[-1][0] > 1.0):
+            samples.append((result.samples[-1][0], used))
+
+    with _folder(parent) as folder:
+        drill = replace(drill, gun=str(folder / "first-tuple-due-ms"))
+        result = run_drill(
+            drill, folder / "query", SparkNodes(session), strikes=strikes, on_progress=sample
+        )
+    assert result.verdict is not None
+    third = len(samples) // 3
+    early = statistics.median(used for _, used in samples[third // 2 : third])
+    late = statistics.median(used for _, used in samples[-third // 2 :])
+    wrong = sum(result.verdict[1:])
+    note = f"{minutes:g} minutes, {len(result.blows)} kills; late against early, all nodes"
+    return [
+        Row("memory, late / early", late / early, "ratio", "<= 1.1", note),
+        Row("results lost, repeated, reordered, wrong", float(wrong), "results", "<= 0"),
+    ]
+
+
+def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> list[Row]:
+    """All figures."""
+    scale = scale or Scale()
+    progress("starting Spark")
+    session = local_session(nodes=_NODES)
+    try:
+        progress("throughput, with and without logs, and Spark's own state")
+        rows, fastest = _speed(session, folder, scale)
+        progress("latency at half of the maximum")
+        rows += _latency(session, folder, scale, fastest / 2)
+        progress("kill and recover")
+        rows += _recovery(session, folder, scale)
+        if scale.minutes:
+            progress(f"memory over {scale.minutes:g} minutes with a kill every 30 seconds")
+            rows += _memory(session, folder, scale.minutes)
+        return rows
+    finally:
+        session.stop()

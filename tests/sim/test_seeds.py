@@ -1,0 +1,22 @@
+"""Random queries under random faults, in virtual time, against an oracle.
+
+500 seeds by default; `REWAKE_SCALE` multiplies them.
+"""
+
+import os
+
+import pytest
+
+from rewake.lab.simulation import simulate
+
+SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
+SEEDS, CHUNKS = 500, 50
+PER_CHUNK = SEEDS // CHUNKS * SCALE
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_nothing_is_lost_repeated_reordered_or_wrong_whatever_fails(chunk: int) -> None:
+    """Output after any faults is the output without them, and the run comes to its end."""
+    for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
+        outcome = simulate(seed)
+        assert not outcome.failure, outcome.report()
