@@ -17,6 +17,7 @@ from rewake.cli.demo import demo
 from rewake.cli.doctor import doctor
 from rewake.cli.drill import drill
 from rewake.cli.exit_codes import ExitCode, exit_code_of
+from rewake.cli.explain import explain
 from rewake.cli.inspect import inspect
 from rewake.model.errors import RewakeError
 
@@ -29,6 +30,7 @@ Examples:
   rewake doctor --json      the same for a program
   rewake demo               run a query on Spark, kill a node, check every result
   rewake drill items --kill averages@40%    the same for any query and any moment
+  rewake explain FILE.py    what a query would run, and what it guarantees
   rewake inspect log PATH   what a log holds, every checksum verified
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 environment, 4 invariant violated, 130 interrupted.
@@ -68,6 +70,7 @@ app.add_typer(bench, name="bench")
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.command("drill")(drill)
+app.command("explain")(explain)
 app.add_typer(inspect, name="inspect")
 
 

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from rewake.cli.drill_run import place_for, run_once
+from rewake.cli.drill_run import check_place, place_for, run_once
 from rewake.cli.drill_view import print_summary
 from rewake.cli.exit_codes import ExitCode
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long data flows.")] = 10.0,
-    rate: Annotated[float, typer.Option(help="Input tuples per second.")] = 1_000_000.0,
-    keys: Annotated[int, typer.Option(help="Different items: open windows.")] = 100_000,
-    window: Annotated[int, typer.Option(help="Tuples of an item that are averaged.")] = 10,
+    seconds: Annotated[float, typer.Option(help="How long data flows.", min=0.1)] = 10.0,
+    rate: Annotated[float, typer.Option(help="Input tuples per second.", min=100)] = 1_000_000.0,
+    keys: Annotated[int, typer.Option(help="Different items: open windows.", min=1)] = 100_000,
+    window: Annotated[int, typer.Option(help="Tuples of an item that are averaged.", min=1)] = 10,
     seed: Annotated[int, typer.Option(help="The input.")] = 1,
     kill: Annotated[
         str, typer.Option(help="Which node to kill and when; empty: none.")
@@ -45,17 +45,16 @@ def demo(
     from random import Random  # noqa: PLC0415 (keeps --help fast)
 
     from rewake.lab.drill.queries import ItemDrill  # noqa: PLC0415
-    from rewake.lab.drill.when import Strike, parse  # noqa: PLC0415
+    from rewake.lab.drill.when import parse  # noqa: PLC0415
 
+    check_place(on)
     drill = ItemDrill(
         tuples=int(seconds * rate), items=keys, window=window, seed=seed, rate=rate,
         event_tuples=max(1, min(16_384, int(rate / 50))),
     )  # fmt: skip
-    blow = parse(kill, "kill", Random(seed)) if kill else None
-    strikes = [blow] if isinstance(blow, Strike) else []
-    faults = [blow] if blow is not None and not isinstance(blow, Strike) else []
+    wanted = [parse(kill, "kill", Random(seed))] if kill else []
     with place_for(folder, "rewake-demo-") as place:
-        figures = run_once(drill, place, on, strikes=strikes, faults=faults, quiet=as_json)
+        figures = run_once(drill, place, on, wanted=wanted, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
     else:

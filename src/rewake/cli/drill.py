@@ -2,29 +2,47 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rewake.cli.drill_run import place_for, run_once
+from rewake.cli.drill_run import check_place, place_for, run_once
 from rewake.cli.drill_view import print_summary
 from rewake.cli.exit_codes import ExitCode
+from rewake.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from rewake.lab.drill.drill import Drill
+
+_OPTIONS = {"tuples": "--tuples", "items": "--keys", "rate": "--rate", "approach": "--approach"}
 
 
 def drill(
-    query: Annotated[str, typer.Argument(help="A built-in query: items, items-sharded.")] = "items",
+    query: Annotated[
+        str, typer.Argument(help="items, items-sharded, or a Python file that defines `query`.")
+    ] = "items",
     kill: Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")] = None,
     pause: Annotated[
         list[str] | None, typer.Option(help="NODE@WHEN: SIGSTOP instead; may be repeated.")
     ] = None,
-    tuples: Annotated[int, typer.Option(help="Input tuples.")] = 5_000_000,
-    keys: Annotated[int, typer.Option(help="Different items: open windows.")] = 100_000,
-    rate: Annotated[
-        float | None, typer.Option(help="Tuples per second.", show_default="as fast as it goes")
+    tuples: Annotated[
+        int | None, typer.Option(help="Input tuples.", min=1, show_default="5000000")
     ] = None,
-    approach: Annotated[str, typer.Option(help="How nodes recover: cec, instant.")] = "cec",
+    keys: Annotated[
+        int | None,
+        typer.Option(help="Different items: open windows.", min=1, show_default="100000"),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Tuples per second.", min=100, show_default="as fast as it goes"),
+    ] = None,
+    approach: Annotated[
+        str | None, typer.Option(help="How nodes recover: cec, instant.", show_default="cec")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The input, and moments called random.")] = 1,
-    repeat: Annotated[int, typer.Option(help="How often to run it, with seeds from SEED on.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(help="How often to run it, with seeds from SEED on.", min=1)
+    ] = 1,
     on: Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")] = "spark",
     folder: Annotated[
         Path | None, typer.Option(help="Where logs and reports go.", show_default="a new one")
@@ -44,21 +62,28 @@ def drill(
       rewake drill items --kill averages@40%
       rewake drill items --kill averages@2s --kill averages@recovery.replaying~2 --on processes
       rewake drill items-sharded --kill averages-0@random --repeat 10 --seed 7 --json
+      rewake drill my_query.py --kill averages@40%
       rewake drill --points
+
+    \b
+    A file is run twice, once left alone and once with the faults, and the two are compared.  Its
+    query needs a finite source and streams (.to_stream), and no sinks.
 
     Exits with 4 when a result is lost, duplicated, reordered or wrong.
     """
     if points:
         _print_points(as_json)
         return
+    check_place(on)
+    given = {"tuples": tuples, "items": keys, "rate": rate, "approach": approach}
+    settings = {name: value for name, value in given.items() if value is not None}
     summaries = []
     with place_for(folder, "rewake-drill-") as place:
         for number in range(repeat):
-            settings = {"tuples": tuples, "items": keys, "rate": rate, "seed": seed + number}
             where = place if repeat == 1 else place / f"run-{number}"
             where.mkdir(parents=True, exist_ok=True)
             summaries.append(
-                _one(query, where, settings | {"approach": approach}, kill or [], pause or [], on,
+                _one(query, where, settings, seed + number, kill or [], pause or [], on,
                      quiet=as_json)
             )  # fmt: skip
     ok = all(one["ok"] for one in summaries)
@@ -70,6 +95,7 @@ def _one(
     query: str,
     place: Path,
     settings: dict[str, Any],
+    seed: int,
     kills: list[str],
     pauses: list[str],
     on: str,
@@ -78,18 +104,26 @@ def _one(
 ) -> dict[str, Any]:
     from random import Random  # noqa: PLC0415 (keeps --help fast)
 
-    from rewake.lab.drill.queries import built_in  # noqa: PLC0415
-    from rewake.lab.drill.when import Strike, parse  # noqa: PLC0415
+    from rewake.lab.drill.when import parse  # noqa: PLC0415
 
-    random = Random(settings["seed"])
+    random = Random(seed)
     wanted = [parse(text, "kill", random) for text in kills]
     wanted += [parse(text, "pause", random) for text in pauses]
-    return run_once(
-        built_in(query, **settings), place, on,
-        strikes=[each for each in wanted if isinstance(each, Strike)],
-        faults=[each for each in wanted if not isinstance(each, Strike)],
-        quiet=quiet,
-    )  # fmt: skip
+    return run_once(_drill(query, settings, seed), place, on, wanted=wanted, quiet=quiet)
+
+
+def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":
+    from rewake.lab.drill.files import FileDrill  # noqa: PLC0415 (keeps --help fast)
+    from rewake.lab.drill.queries import built_in  # noqa: PLC0415
+
+    if not query.endswith(".py"):
+        return built_in(query, seed=seed, **settings)
+    if settings:
+        raise UsageError(
+            f"{query} says itself what its input and approach are; leave out "
+            f"{', '.join(_OPTIONS[name] for name in settings)}"
+        )
+    return FileDrill.of(Path(query))
 
 
 def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:
@@ -115,6 +149,6 @@ def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _print_points(as_json: bool) -> None:
-    from rewake.net.kill_points import POINTS  # noqa: PLC0415
+    from rewake.lab.drill.when import NODE_POINTS  # noqa: PLC0415
 
-    typer.echo(json.dumps(list(POINTS)) if as_json else "\n".join(POINTS))
+    typer.echo(json.dumps(list(NODE_POINTS)) if as_json else "\n".join(NODE_POINTS))

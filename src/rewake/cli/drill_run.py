@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewake.cli.drill_view import DrillView, drill_view
+from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from rewake.lab.drill.queries import ItemDrill
+    from rewake.lab.drill.drill import Drill
+    from rewake.lab.drill.run import DrillResult
     from rewake.lab.drill.when import Strike
     from rewake.net.kill_points import Fault
     from rewake.net.processes import Launcher
+
+PLACES = ("spark", "processes")
 
 
 @contextmanager
@@ -31,13 +34,19 @@ def place_for(folder: Path | None, prefix: str) -> Iterator[Path]:
         raise
 
 
+def check_place(on: str) -> None:
+    """Refuse a kind of place that there is not, before anything is started."""
+    if on not in PLACES:
+        raise UsageError(f"nodes cannot run on {on!r}; choose one of {', '.join(PLACES)}")
+
+
 @contextmanager
-def launcher_for(on: str, nodes: int, view: DrillView) -> Iterator[Launcher]:
-    """Something that runs nodes: a local Spark, or plain processes."""
+def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[], Launcher]]:
+    """What makes launchers, one for each run: on a local Spark, or of plain processes."""
     if on == "processes":
         from rewake.net.processes import Processes  # noqa: PLC0415 (slow to import)
 
-        yield Processes()
+        yield Processes
         return
     from rewake.spark.job import SparkNodes  # noqa: PLC0415
     from rewake.spark.session import local_session  # noqa: PLC0415
@@ -45,35 +54,50 @@ def launcher_for(on: str, nodes: int, view: DrillView) -> Iterator[Launcher]:
     view.say("starting Spark")
     session = local_session(nodes=nodes)
     try:
-        yield SparkNodes(session)
+        yield lambda: SparkNodes(session)
     finally:
         session.stop()
 
 
 def run_once(
-    drill: ItemDrill,
+    drill: Drill,
     place: Path,
     on: str,
     *,
-    strikes: Sequence[Strike],
-    faults: Sequence[Fault],
+    wanted: Sequence[Strike | Fault],
     quiet: bool,
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
     from rewake.lab.drill.report import write_report  # noqa: PLC0415 (slow to import)
-    from rewake.lab.drill.run import run_drill  # noqa: PLC0415
+    from rewake.lab.drill.run import observe, run_drill  # noqa: PLC0415
     from rewake.lab.drill.summary import summary  # noqa: PLC0415
+    from rewake.lab.drill.when import Strike, check_nodes  # noqa: PLC0415
 
-    nodes = len(drill.build().plan().nodes)
+    nodes = [node.name for node in drill.build().plan().nodes]
+    check_nodes(wanted, nodes)
     with drill_view(drill.tuples, quiet=quiet) as view:
-        with launcher_for(on, nodes, view) as launcher:
-            if drill.rate is not None:
-                drill = replace(drill, gun=str(place / "first-tuple-due-ms"))
-            view.say(f"running {drill.name!r} on {nodes} nodes; logs in {place}")
+        with launchers_for(on, len(nodes), view) as launcher:
+            drill = drill.prepared(
+                place, lambda one, where: _reference(one, where, launcher(), view, observe)
+            )
+            view.expect(drill.tuples)
+            view.say(f"running {drill.name!r} on {len(nodes)} nodes; logs in {place}")
             result = run_drill(
-                drill, place / "query", launcher,
-                strikes=strikes, faults=faults, on_progress=view.progress,
+                drill, place / "query", launcher(),
+                strikes=[each for each in wanted if isinstance(each, Strike)],
+                faults=[each for each in wanted if not isinstance(each, Strike)],
+                on_progress=view.progress,
             )  # fmt: skip
-        view.say("comparing with the oracle")
         report = write_report(result, place / "report.html")
     return summary(result, str(report))
+
+
+def _reference(
+    drill: Drill,
+    where: Path,
+    launcher: Launcher,
+    view: DrillView,
+    observe: Callable[..., DrillResult],
+) -> DrillResult:
+    view.say(f"running {drill.name!r} once without faults: the reference")
+    return observe(drill, where, launcher)

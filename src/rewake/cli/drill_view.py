@@ -28,6 +28,10 @@ class DrillView:
         if self._console is not None:
             self._console.print(text)
 
+    def expect(self, tuples: int) -> None:
+        """How many input tuples there are, now that it is known."""
+        self._bar.update(self._task, total=tuples)
+
     def progress(self, result: DrillResult, read: int) -> None:
         """What a run looks like now."""
         for blow in result.blows[self._blows :]:
@@ -87,6 +91,8 @@ def print_summary(figures: dict[str, Any]) -> None:
     else:
         said = ", ".join(f"{figures[name]:,} {name}" for name in bad)
         console.print(f"[bold red]{said} of {figures['expected']:,} expected results[/]")
+    for missed in figures["missed"]:
+        console.print(f"[yellow]{missed} did not happen: the query was over before[/]")
     if figures["report"]:
         console.print(f"report: {figures['report']}", soft_wrap=True)
 

@@ -2,8 +2,9 @@
 
 A detector that errs is harmless to the results: whoever was declared dead wrongly is superseded by
 an attempt with a higher epoch, and everything it still says or writes is refused.  But it must not
-err again and again, or a slow machine would never get anywhere: an attempt that is still starting
-(it loads its state) is given longer, and a node that was suspected is given twice as long the next
+err again and again, or a busy machine would never get anywhere.  So heartbeats are counted at the
+pace at which they really come, which is slow on a busy machine; an attempt that is still starting
+(it loads its state) is given longer; and a node that was suspected is given twice as long the next
 time, until it has been well for a while.
 """
 
@@ -16,6 +17,9 @@ MISSED_HEARTBEATS = 3
 _STARTING_MS = 30_000.0
 _LONGEST_MS = 10_000.0
 _WELL_AGAIN_MS = 60_000.0
+# The pace that is assumed until it has been seen, and how fast a better one is believed.
+_FIRST_PACE_MS = 700.0
+_BELIEF = 0.05
 
 
 @dataclass(slots=True)
@@ -36,6 +40,8 @@ class FailureDetector:
 
     def __init__(self, heartbeat_ms: float = HEARTBEAT_MS, missed: int = MISSED_HEARTBEATS) -> None:
         self.timeout_ms = heartbeat_ms * missed
+        self._missed = missed
+        self._pace_ms = max(_FIRST_PACE_MS, heartbeat_ms)
         self._signs: dict[int, _Signs] = {}
         self._suspicions: dict[str, _Suspicions] = {}
         self._looked_ms = float("-inf")
@@ -48,10 +54,16 @@ class FailureDetector:
         """A heartbeat."""
         signs = self._signs.get(connection)
         if signs is not None:
+            if not signs.starting:
+                self._learn(now_ms - signs.heard_ms)
             signs.heard_ms, signs.starting = now_ms, False
             suspicions = self._suspicions.get(signs.node)
             if suspicions is not None and now_ms - suspicions.last_ms > _WELL_AGAIN_MS:
                 del self._suspicions[signs.node]
+
+    def _learn(self, gap_ms: float) -> None:
+        """A longer gap is believed at once, a shorter one by and by."""
+        self._pace_ms = max(gap_ms, self._pace_ms + _BELIEF * (gap_ms - self._pace_ms))
 
     def forget(self, connection: int) -> None:
         """Its end is known."""
@@ -60,7 +72,8 @@ class FailureDetector:
     def patience_ms(self, node: str) -> float:
         """How long this node may be silent."""
         suspicions = self._suspicions.get(node, _Suspicions())
-        return max(self.timeout_ms, min(self.timeout_ms * 2.0**suspicions.count, _LONGEST_MS))
+        usual = max(self.timeout_ms, self._missed * self._pace_ms)
+        return max(self.timeout_ms, min(usual * 2.0**suspicions.count, _LONGEST_MS))
 
     def silent(self, now_ms: float) -> list[int]:
         """Connections that have been silent for too long.

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rewake.lab.drill.drill import Verdict
+
 Column = NDArray[Any]
 # Pieces of a stream: (items, prices, times in microseconds).
 Pieces = Iterator[tuple[Column, Column, Column]]
@@ -49,21 +51,6 @@ def expected_windows(
     return Expected(*(column[by_time] for column in found))
 
 
-class Verdict(NamedTuple):
-    """What is wrong with a sequence of results; all zero when it is what it should be."""
-
-    expected: int
-    lost: int
-    duplicated: int
-    reordered: int
-    wrong: int
-
-    @property
-    def right(self) -> bool:
-        """Whether nothing is wrong."""
-        return not (self.lost or self.duplicated or self.reordered or self.wrong)
-
-
 def judge(expected: Expected, items: Column, averages: Column, closed_at: Column, window: int,
           *, in_order: bool) -> Verdict:  # fmt: skip
     """Compare results as they came with what they should be.
@@ -71,11 +58,11 @@ def judge(expected: Expected, items: Column, averages: Column, closed_at: Column
     The time of its last tuple identifies a result.  `in_order`: results of all items must come in
     the order of their closing; otherwise (several shards) only those of one item.
     """
+    if not expected.closed_at.size:
+        return Verdict(0, 0, 0, 0, int(closed_at.size))
     places = np.searchsorted(expected.closed_at, closed_at)
     places[places == expected.closed_at.size] = 0
-    known = np.zeros(closed_at.size, bool)
-    if expected.closed_at.size:
-        known = expected.closed_at[places] == closed_at
+    known = expected.closed_at[places] == closed_at
     seen = np.bincount(places[known], minlength=expected.closed_at.size)
     same = (expected.items[places] == items) & (expected.totals[places] / window == averages)
     wrong = int(np.count_nonzero(~known)) + int(np.count_nonzero(known & ~same))

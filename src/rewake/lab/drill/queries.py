@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
-from rewake.lab.drill.item_oracle import Verdict, expected_windows, judge
+from rewake.lab.drill.drill import Verdict
+from rewake.lab.drill.item_oracle import expected_windows, judge
 from rewake.lab.drill.starting_gun import WaitingSource
 from rewake.model.errors import UsageError
 from rewake.operators.windows import count_window
@@ -66,6 +68,14 @@ class ItemDrill:
         )
         averages.to_stream(self.stream_name)
         return query
+
+    def prepared(self, place: Path, observe: Any) -> ItemDrill:  # noqa: ARG002
+        """With a rate: its source waits for the starting gun, so that latencies can be measured."""
+        return self if self.rate is None else replace(self, gun=str(place / "first-tuple-due-ms"))
+
+    def streams(self) -> Sequence[tuple[str, int]]:
+        """The averages, shard by shard."""
+        return [(self.stream_name, shard) for shard in range(self.shards)]
 
     def due_ms(self, times_us: Any, origin_ms: float) -> Any:
         """When the tuple with this item time was due, if the first was at `origin_ms`."""

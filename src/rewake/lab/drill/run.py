@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rewake.lab.drill.item_oracle import Verdict
-from rewake.lab.drill.queries import ItemDrill
+from rewake.lab.drill.drill import Drill, Verdict
 from rewake.lab.drill.starting_gun import fire
-from rewake.lab.drill.when import Strike
+from rewake.lab.drill.when import Strike, in_words
 from rewake.model.errors import OperatingFault
 from rewake.net.coordinator_host import Happening
 from rewake.net.kill_points import Fault
@@ -41,12 +40,17 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """A signal that was sent."""
+    """A signal that was sent, or that a node sent itself at a kill point.
+
+    Of the latter the watcher only learns when the coordinator does: `at` is that moment, and no pid
+    is known.
+    """
 
     node: str
     action: str
     at: float
-    pid: int
+    pid: int | None = None
+    point: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Recovered:
 class DrillResult:
     """All that was seen of one run."""
 
-    drill: ItemDrill
+    drill: Drill
     origin_ms: float | None = None
     first_result_at: float = 0.0
     ended_at: float = 0.0
@@ -73,9 +77,18 @@ class DrillResult:
     # (seconds, tuples read by the sources so far), sampled.
     samples: list[tuple[float, int]] = field(default_factory=list)
     blows: list[Blow] = field(default_factory=list)
+    # What was asked for and did not happen: the query was over before.
+    missed: list[str] = field(default_factory=list)
+    # One for each of the drill's streams.
+    tables: list[pa.Table] = field(default_factory=list)
     history: list[Happening] = field(default_factory=list)
     status: dict[str, dict[str, Any]] = field(default_factory=dict)
     verdict: Verdict | None = None
+
+    @property
+    def read(self) -> int:
+        """Input tuples that sources had read when they were last asked."""
+        return max((read for _, read in self.samples), default=0)
 
     @property
     def results(self) -> int:
@@ -145,11 +158,14 @@ class Watcher:
     """Reads one shard of the results in a thread of its own."""
 
     def __init__(self, query: RunningQuery, stream: str, shard: int) -> None:
-        self._subscription = query.subscribe(stream, shard=shard, name=f"watcher-{shard}")
+        name = f"watcher-{stream}-{shard}"
+        self._subscription = query.subscribe(stream, shard=shard, name=name)
+        node, output = query.plan.streams[stream][shard]
+        self._schema = query.plan.node(node).outputs[output].schema
         self.arrivals: list[Arrival] = []
         self.error: BaseException | None = None
         self._leaving = False
-        self.thread = threading.Thread(target=self._run, name=f"watcher-{shard}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
@@ -162,6 +178,11 @@ class Watcher:
         except BaseException as error:
             self.error = error
 
+    def table(self) -> pa.Table:
+        """All that has arrived, in that order."""
+        batches = [each.batch for each in self.arrivals]
+        return pa.Table.from_batches(batches, None if batches else self._schema)
+
     def leave(self) -> None:
         """Stop reading."""
         self._leaving = True
@@ -170,7 +191,7 @@ class Watcher:
 
 
 def run_drill(
-    drill: ItemDrill,
+    drill: Drill,
     folder: Path,
     launcher: Launcher,
     *,
@@ -179,30 +200,62 @@ def run_drill(
     on_progress: Callable[[DrillResult, int], None] | None = None,
 ) -> DrillResult:
     """Run a drill to its end and check what came out."""
+    result = observe(
+        drill, folder, launcher, strikes=strikes, faults=faults, on_progress=on_progress
+    )
+    result.verdict = drill.check(result.tables)
+    return result
+
+
+def observe(
+    drill: Drill,
+    folder: Path,
+    launcher: Launcher,
+    *,
+    strikes: Sequence[Strike] = (),
+    faults: Sequence[Fault] = (),
+    on_progress: Callable[[DrillResult, int], None] | None = None,
+) -> DrillResult:
+    """Run a drill to its end; what was seen, without a verdict."""
     result = DrillResult(drill)
+    waiting = list(strikes)
     with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
         query.await_start()
-        watchers = [Watcher(query, drill.stream_name, shard) for shard in range(drill.shards)]
+        watchers = [Watcher(query, stream, shard) for stream, shard in drill.streams()]
         if drill.gun is not None:
             result.origin_ms = fire(Path(drill.gun))
         try:
-            _watch(query, watchers, result, list(strikes), on_progress)
+            _watch(query, watchers, result, waiting, on_progress)
         finally:
             for watcher in watchers:
                 watcher.leave()
         result.arrivals = [watcher.arrivals for watcher in watchers]
+        result.tables = [watcher.table() for watcher in watchers]
         result.status, result.history = query.status(), query.history
     result.ended_at = max(
         (each.at for shard in result.arrivals for each in shard), default=time.monotonic()
     )
-    result.verdict = drill.check([_table(shard) for shard in result.arrivals])
+    result.first_result_at = result.first_result_at or result.ended_at
+    struck = _struck(faults, result.history)
+    result.blows = sorted([*result.blows, *struck.values()], key=lambda blow: blow.at)
+    result.missed = [in_words(each) for each in (*waiting, *faults) if each not in struck]
     return result
 
 
-def _table(arrivals: Sequence[Arrival]) -> pa.Table:
-    if not arrivals:
-        raise OperatingFault("no result arrived at all")
-    return pa.Table.from_batches([each.batch for each in arrivals])
+def _struck(faults: Sequence[Fault], history: Sequence[Happening]) -> dict[Fault | Strike, Blow]:
+    """The faults at kill points that fired: the life that they name ended, and another followed."""
+    struck: dict[Fault | Strike, Blow] = {}
+    for fault in faults:
+        for number, each in enumerate(history):
+            ended = each.node == fault.node and each.what in ("lost", "silent")
+            later = any(
+                after.node == fault.node and after.what == "registered"
+                for after in history[number + 1 :]
+            )
+            if ended and later and fault.life in (0, each.epoch):
+                struck[fault] = Blow(fault.node, fault.action, each.at, point=fault.point)
+                break
+    return struck
 
 
 def _watch(
@@ -213,8 +266,10 @@ def _watch(
     on_progress: Callable[[DrillResult, int], None] | None,
 ) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS + _duration(result.drill)
-    while any(watcher.thread.is_alive() for watcher in watchers):
+    alive = True
+    while alive:
         time.sleep(0.02)
+        alive = any(watcher.thread.is_alive() for watcher in watchers)
         now = time.monotonic()
         if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
             result.first_result_at = now
@@ -230,14 +285,25 @@ def _watch(
             on_progress(result, read)
         query.await_end(0.0)
         if now > deadline:
-            raise OperatingFault(f"the query did not end in time; nodes say {query.status()}")
+            raise OperatingFault(
+                f"the query did not end in time; is its source finite?  Nodes say {query.status()}"
+            )
     for watcher in watchers:
         if watcher.error is not None:
             raise watcher.error
     query.await_end(60.0)
+    result.samples.append((time.monotonic(), _tuples_read(query)))
 
 
-def _duration(drill: ItemDrill) -> float:
+def _tuples_read(query: RunningQuery) -> int:
+    return sum(
+        int(status.get("tuples_in", 0))
+        for name, status in query.status().items()
+        if query.plan.node(name).inputs[0].source is not None
+    )
+
+
+def _duration(drill: Drill) -> float:
     return 0.0 if drill.rate is None else drill.tuples / drill.rate
 
 

@@ -25,6 +25,7 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
         "tuples_per_s": round(result.tuples_per_s),
         "latency_ms": percentiles(result.latencies_ms(outages=False)),
         "latency_with_outages_ms": percentiles(result.latencies_ms()),
+        "missed": result.missed,
         "kills": [_kill(result, blow) for blow in result.blows],
         "recovery_ms": None if first is None else _phases(first),
         "recoveries": [{"node": each.node} | _phases(each) for each in recoveries],
@@ -38,7 +39,9 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
 
 def _kill(result: DrillResult, blow: Blow) -> dict[str, Any]:
     at_s = round(blow.at - result.first_result_at, 3)
-    return {"node": blow.node, "action": blow.action, "pid": blow.pid, "at_s": at_s}
+    return {
+        "node": blow.node, "action": blow.action, "pid": blow.pid, "at_s": at_s, "point": blow.point,
+    }  # fmt: skip
 
 
 def _phases(recovered: Recovered) -> dict[str, float]:

@@ -11,6 +11,7 @@ averages@recovery.replaying~2     in the second life of the node
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -32,6 +33,27 @@ class Strike:
     at_fraction: float | None = None
 
 
+# Points that a node passes; the others are in the driver, which is whoever drills.
+NODE_POINTS = tuple(point for point in POINTS if not point.startswith("coordinator."))
+
+
+def in_words(wanted: Strike | Fault) -> str:
+    """What `parse` was given, or something that means the same."""
+    if isinstance(wanted, Fault):
+        return f"{wanted.node}@{wanted.point}#{wanted.hit}~{wanted.life}"
+    if wanted.at_fraction is not None:
+        return f"{wanted.node}@{wanted.at_fraction * 100:.4g}%"
+    return f"{wanted.node}@{wanted.at_seconds:g}s"
+
+
+def check_nodes(wanted: Iterable[Strike | Fault], nodes: Iterable[str]) -> None:
+    """Refuse what is to happen to a node that the query does not have."""
+    known = list(nodes)
+    for each in wanted:
+        if each.node not in known:
+            raise UsageError(f"there is no node {each.node!r}; the query has {', '.join(known)}")
+
+
 def parse(text: str, action: str, random: Random) -> Strike | Fault:
     """What `NODE@WHEN` asks for."""
     match = _FORM.match(text)
@@ -47,7 +69,7 @@ def parse(text: str, action: str, random: Random) -> Strike | Fault:
         return Strike(node, action, at_fraction=float(percent[1]) / 100)
     if when == "random":
         return Strike(node, action, at_fraction=random.uniform(0.1, 0.9))
-    if when not in POINTS:
+    if when not in NODE_POINTS:
         raise UsageError(
             f"{text!r}: {when!r} is neither a time (3s), a share of the input (40%), `random`, nor "
             "a kill point; `rewake drill --points` lists the points"

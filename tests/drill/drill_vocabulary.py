@@ -1,0 +1,280 @@
+"""What drills are made of: a query over items, its gate, its readers and its oracle.
+
+    with Drill(tmp_path) as drill:      # the query runs, its source waits
+        drill.flow(0.4)                 # 40% of the input has been read and results are out
+        drill.kill("averages")          # SIGKILL, while more flows
+        drill.finish()                  # the rest; waits for the end
+    drill.check()                       # what came out is what should have, once each
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from gated_source import GatedSource, open_gate
+
+from rewake.connectors.item_stream import ItemSource, ItemStream
+from rewake.graph.query import Query
+from rewake.lab.drill.item_oracle import Expected, Verdict, expected_windows, judge
+from rewake.net.client import Subscription
+from rewake.net.kill_points import Fault
+from rewake.net.processes import Launcher, Processes
+from rewake.net.running import RunningQuery
+from rewake.operators.windows import count_window
+
+PATIENCE_SECONDS = 90.0
+TUPLES = 200_000
+ITEMS = 2_000
+EVENT_TUPLES = 2_048
+WINDOW = 10
+HIGHEST = 900
+
+
+def until(happened: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait; fail when it does not happen."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that waits to be buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+# --- the query -----------------------------------------------------------------------------------
+
+
+def item_source(seed: int = 1, tuples: int = TUPLES) -> ItemSource:
+    """The items of a drill."""
+    return ItemSource(ItemStream(seed, ITEMS), tuples=tuples, event_tuples=EVENT_TUPLES)
+
+
+def averages(
+    gate: Path,
+    *,
+    tuples: int = TUPLES,
+    shards: int = 1,
+    source_shards: int = 1,
+    approach: Any = "cec",
+    filter_approach: Any = None,
+    kept: bool = False,
+) -> Query:
+    """Filter by price, average per item over windows of ten: three nodes or more.
+
+    `kept`: the filter's output is a stream as well, so that it has a log.
+    """
+    query = Query("averages", approach=approach)
+    source = GatedSource(item_source(tuples=tuples), str(gate))
+    items = query.source("items", source, shards=source_shards)
+    cheap = items.filter(
+        f"item_price <= {HIGHEST}", name="cheap", shards=source_shards, approach=filter_approach
+    )
+    if kept:
+        cheap.to_stream("cheap")
+    results = cheap.aggregate(
+        by="item_id",
+        window=count_window(WINDOW),
+        avg="item_price",
+        max="item_time",
+        name="averages",
+        shards=shards,
+    )
+    results.to_stream("averages")
+    return query
+
+
+# --- the oracle ----------------------------------------------------------------------------------
+
+
+def expected(tuples: int = TUPLES, seed: int = 1) -> Expected:
+    """What the query must yield."""
+    batch = ItemStream(seed, ITEMS).batch(0, tuples)
+    items, prices, times = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+    pieces = iter([(items, prices, times.astype(np.int64))])
+    return expected_windows(pieces, WINDOW, lambda price: price <= HIGHEST)
+
+
+def verdict(results: pa.Table, tuples: int = TUPLES, *, in_order: bool = True) -> Verdict:
+    """Compare results, in the order in which they came, with what they should be."""
+    return judge(
+        expected(tuples),
+        results.column("item_id").to_numpy(),
+        results.column("avg_item_price").to_numpy(),
+        results.column("max_item_time").to_numpy().astype(np.int64),
+        WINDOW,
+        in_order=in_order,
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads a subscription in a thread of its own until the stream ends or it is told to leave."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self.batches: list[pa.RecordBatch] = []
+        self.error: BaseException | None = None
+        self._leaving = False
+        self.thread = threading.Thread(target=self._run, name="reader", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving and not self.subscription.ended:
+                event = self.subscription.read(0.05)
+                if event is not None and event.batch.num_rows:
+                    self.batches.append(event.batch)
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    @property
+    def ended(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return self.subscription.ended
+
+    def leave(self) -> int:
+        """Stop reading; the position where somebody else may go on."""
+        self._leaving = True
+        self.thread.join(PATIENCE_SECONDS)
+        self.subscription.close()
+        if self.error is not None:
+            raise self.error
+        return self.subscription.position
+
+
+class Drill:
+    """A query that runs as processes of this machine, and everything that watches it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        query: Query | None = None,
+        *,
+        tuples: int = TUPLES,
+        faults: Iterable[Fault] = (),
+        stream: str = "averages",
+        launcher: Launcher | None = None,
+        reading: bool = True,
+        **options: Any,
+    ) -> None:
+        self.gate = folder / "gate"
+        self.tuples = tuples
+        self.query = query or averages(self.gate, tuples=tuples, **options)
+        self.launcher = launcher or Processes()
+        self.running = RunningQuery(
+            self.query.plan(), folder / "query", self.launcher, faults=faults
+        )
+        self.plan = self.running.plan
+        self.stream = stream
+        shards = len(self.plan.streams.get(stream, ())) if reading else 0
+        self.readers = [
+            Reader(self.running.subscribe(stream, shard=shard, name=f"reader-{shard}"))
+            for shard in range(shards)
+        ]
+
+    # --- while it runs ---------------------------------------------------------------------------
+
+    def let(self, fraction: float) -> None:
+        """Let this much of the input pass, and do not wait."""
+        open_gate(self.gate, int(self.tuples * fraction))
+
+    def flow(self, fraction: float) -> None:
+        """Let this much pass, and wait until more results have come."""
+        before = self.rows
+        self.let(fraction)
+        until(lambda: self._more(before))
+
+    def _more(self, before: int) -> bool:
+        self.running.await_end(0.0)
+        return self.rows > before
+
+    @property
+    def rows(self) -> int:
+        """How many results have come."""
+        return sum(reader.rows for reader in self.readers)
+
+    def kill(self, *nodes: str, sign: signal.Signals = signal.SIGKILL) -> list[int]:
+        """As an accident would, all at once; the processes that were hit."""
+        until(lambda: set(nodes) <= set(self.running.running))
+        return [self.running.signal_node(node, sign) for node in nodes]
+
+    def epoch(self, node: str) -> int:
+        """The epoch of a node's newest attempt."""
+        return int(self.running.status()[node]["epoch"])
+
+    def back(self, node: str, epoch: int = 2) -> None:
+        """Wait until a node runs in this or a later life."""
+        until(lambda: self.epoch(node) >= epoch and node in self.running.running)
+
+    def finish(self) -> None:
+        """The rest of the input; wait for the end of the query and of its streams."""
+        self.let(1.0)
+        assert self.running.await_end(PATIENCE_SECONDS), self.running.status()
+        until(lambda: all(reader.ended for reader in self.readers))
+
+    def pids(self) -> list[int]:
+        """The processes of all nodes that run now."""
+        self.running.await_start(PATIENCE_SECONDS)
+        found = [self.running._host.pid_of(node.name) for node in self.plan.nodes]
+        return [pid for pid in found if pid]
+
+    # --- afterwards ------------------------------------------------------------------------------
+
+    def results(self) -> pa.Table:
+        """What came, shard by shard, each in its order."""
+        return pa.Table.from_batches([each for one in self.readers for each in one.batches])
+
+    def check(self) -> None:
+        """Nothing lost, repeated, reordered or wrong."""
+        found = verdict(self.results(), self.tuples, in_order=self._in_order())
+        assert found.right, found
+        assert found.expected > 0
+
+    def _in_order(self) -> bool:
+        return len(self.plan.nodes) == 3
+
+    def close(self) -> None:
+        """Stop the query."""
+        for reader in self.readers:
+            reader._leaving = True
+        self.running.stop()
+        for reader in self.readers:
+            reader.thread.join(PATIENCE_SECONDS)
+            reader.subscription.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def children() -> list[int]:
+    """The processes below this one that are nodes: those that a fork server has forked."""
+    return [pid for server in _children_of(os.getpid()) for pid in _children_of(server)]
+
+
+def _children_of(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        text = (task / "children").read_text() if task.exists() else ""
+        found += [int(each) for each in text.split() if alive(int(each))]
+    return found
