@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rewake.spark import find_java, local_session
+from rewake.spark import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-
-def require_spark() -> None:
-    """Skip the test where Spark cannot run."""
-    pytest.importorskip("pyspark")
-    java = find_java()
-    if not java.found:
-        pytest.skip(f"no Java for Spark: {java.problems[0]}")
+from task_vocabulary import require_spark
 
 
 @pytest.fixture(scope="module")

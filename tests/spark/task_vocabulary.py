@@ -8,6 +8,18 @@ from pathlib import Path
 PATIENCE_SECONDS = 90.0
 
 
+def require_spark() -> None:
+    """Skip the test where Spark cannot run."""
+    import pytest
+
+    from rewake.spark import find_java
+
+    pytest.importorskip("pyspark")
+    java = find_java()
+    if not java.found:
+        pytest.skip(f"no Java for Spark: {java.problems[0]}")
+
+
 def living_entry(folder: str) -> Callable[[int], str]:
     """An entry whose tasks live until there is a file `stop`; nested, so that it travels whole."""
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import require_spark
-from task_vocabulary import alive, all_started, attempts, kill, living_entry, until
+from task_vocabulary import alive, all_started, attempts, kill, living_entry, require_spark, until
 
 from rewake.model.errors import OperatingFault
 from rewake.net.authentication import Token
@@ -123,7 +122,7 @@ def test_another_rewake_on_the_workers_is_an_error_at_the_start(
 ) -> None:
     """Nodes of two versions would not understand each other."""
     monkeypatch.setattr("rewake.spark.probe.__version__", "99.0")
-    with pytest.raises(WorkersUnfit, match="the driver has 99.0; install rewake==99.0"):
+    with pytest.raises(WorkersUnfit, match=r"the driver has 99\.0; install rewake==99\.0"):
         probe(node_session, 1, None)
 
 
@@ -205,7 +204,7 @@ _SILENT = """
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from task_vocabulary import all_started, attempts, kill, living_entry, until
+from task_vocabulary import all_started, attempts, kill, living_entry, require_spark, until
 from rewake.spark import local_session
 from rewake.spark.job import NodeJob
 

@@ -12,7 +12,7 @@ class NodeLimits:
     """Bounds that make back-pressure reach from the slowest subscriber to the source.
 
     `window_bytes`: in flight to one subscriber.  `queue_bytes`: in memory per output.
-    `pending_bytes`: appended and not yet durable.  `input_bytes`: arrived and waiting per channel.
+    `pending_bytes`, `pending_frames`: appended and not yet durable.  `input_bytes`: arrived and waiting per channel.
     `lag_tuples`: how far a connected subscriber may fall behind before the node waits for it;
     `backlog_tuples`: the same for one that is gone (its tuples wait in the log).
     """
@@ -20,6 +20,7 @@ class NodeLimits:
     window_bytes: int = 8 * _MIB
     queue_bytes: int = 16 * _MIB
     pending_bytes: int = 64 * _MIB
+    pending_frames: int = 4096
     input_bytes: int = 8 * _MIB
     lag_tuples: int = 4_000_000
     backlog_tuples: int = 1_000_000_000

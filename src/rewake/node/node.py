@@ -190,7 +190,11 @@ class Node:
     @property
     def ready(self) -> bool:
         """Whether output may be produced; then `work` takes a turn if there is input."""
-        return self._pending_bytes < self.limits.pending_bytes and self.outputs.has_room
+        return (
+            self._pending_bytes < self.limits.pending_bytes
+            and len(self._pending) < self.limits.pending_frames
+            and self.outputs.has_room
+        )
 
     def work(self, now_ms: float) -> list[NodeCommand]:
         """Take one turn; nothing when no input has arrived or there is no room for output."""
@@ -300,7 +304,8 @@ class Node:
         """Once in a while: nothing may stay unsaid because no further turn comes to say it."""
         if self.recovery is None or not self.plan.logs or self._pending or self.recovering:
             return self._perhaps_finish()
-        self._frame_marks.append((self._end, self._sequence))
+        if not self._frame_marks or self._frame_marks[-1][1] != self._sequence:
+            self._frame_marks.append((self._end, self._sequence))
         return self._release(*self._needs()) + self._perhaps_finish()
 
     def _release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:

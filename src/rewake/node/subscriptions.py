@@ -75,7 +75,8 @@ class Subscriptions:
             return [Answer(connection, refusal)]
         commands: list[NodeCommand] = []
         queue = self.queues[message.output]
-        earlier = queue.connection_of(message.subscriber)
+        # Clients, who have no epochs, may share a name; of a node only one attempt is served.
+        earlier = queue.connection_of(message.subscriber) if message.epoch else None
         if earlier is not None:
             commands += [Disconnect(earlier), *self.unsubscribed(earlier)]
         if message.epoch:
@@ -83,7 +84,7 @@ class Subscriptions:
         position = queue.end if message.position < 0 else message.position
         if self._kept is Kept.NOWHERE:
             position = max(position, queue.first) if position <= queue.end else queue.end
-        required = message.subscriber in self._consumers[message.output]
+        required = message.epoch > 0 and message.subscriber in self._consumers[message.output]
         queue.subscribe(connection, message.subscriber, position, required=required)
         self._output_of[connection] = message.output
         commands.append(Answer(connection, Begins(position, self._epoch)))

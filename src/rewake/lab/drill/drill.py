@@ -1,4 +1,4 @@
-"""What a drill is to those who run, watch and report it: a query, and a way to judge its streams."""
+"""What a drill is to those who run it and report on it: a query, and a way to judge its streams."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ class Drill(Protocol):
     def build(self) -> Query:
         """The query."""
 
-    def prepared(
-        self, place: Path, observe: Callable[[Drill, Path], DrillResult]
-    ) -> Drill:  # fmt: skip
+    def prepared(self, place: Path, observe: Callable[[Drill, Path], DrillResult]) -> Drill:
         """The drill, ready to be run in `place`; `observe` runs one there without breaking it."""
 
     def streams(self) -> Sequence[tuple[str, int]]:

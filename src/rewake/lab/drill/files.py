@@ -96,7 +96,7 @@ class FileDrill:
         seen = observe(self, place / "reference")
         return replace(self, tuples=max(seen.read, 1), reference=tuple(seen.tables))
 
-    def due_ms(self, times_us: Any, origin_ms: float) -> Any:
+    def due_ms(self, times_us: Any, origin_ms: float) -> Any:  # noqa: ARG002
         """Its sources have no pace that is known."""
         raise AssertionError("a query from a file is not paced by the drill")
 

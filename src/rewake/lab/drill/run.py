@@ -130,10 +130,11 @@ class DrillResult:
 
     def outages(self) -> list[tuple[float, float]]:
         """From each blow until results were as fresh as before it."""
-        spans = []
-        for recovered, blow in zip(self.recoveries(), self.blows, strict=False):
-            spans.append((blow.at, blow.at + recovered.total / 1e3 + 1.0))
-        return spans
+        return [
+            (blow.at, blow.at + recovered.total / 1e3 + 1.0)
+            for blow in self.blows
+            if (recovered := self._recovery(blow)) is not None
+        ]
 
     def latencies_ms(self, *, outages: bool = True) -> np.ndarray[Any, Any]:
         """From the moment a result's last tuple was due to its arrival; empty without a rate."""
@@ -238,7 +239,8 @@ def observe(
     result.first_result_at = result.first_result_at or result.ended_at
     struck = _struck(faults, result.history)
     result.blows = sorted([*result.blows, *struck.values()], key=lambda blow: blow.at)
-    result.missed = [in_words(each) for each in (*waiting, *faults) if each not in struck]
+    asked: list[Strike | Fault] = [*waiting, *faults]
+    result.missed = [in_words(each) for each in asked if each not in struck]
     return result
 
 

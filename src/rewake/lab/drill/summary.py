@@ -39,9 +39,8 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
 
 def _kill(result: DrillResult, blow: Blow) -> dict[str, Any]:
     at_s = round(blow.at - result.first_result_at, 3)
-    return {
-        "node": blow.node, "action": blow.action, "pid": blow.pid, "at_s": at_s, "point": blow.point,
-    }  # fmt: skip
+    kill = {"node": blow.node, "action": blow.action, "pid": blow.pid, "at_s": at_s}
+    return kill | {"point": blow.point}
 
 
 def _phases(recovered: Recovered) -> dict[str, float]:

@@ -1,0 +1,117 @@
+"""Who reads which output of a node, and from where."""
+
+from rewake.node.commands import Answer, Disconnect, ReadLog, Send
+from rewake.node.limits import NodeLimits
+from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
+from rewake.node.subscriptions import Kept, Subscriptions
+
+
+def packet(start: int, end: int) -> Packet:
+    return Packet(start, end, end - start, payload=b"x" * 100)
+
+
+def subscriptions(kept: Kept = Kept.IN_LOG, *, position: int = 0, epoch: int = 1, **limits):
+    rewound: list[int] = []
+
+    def rewind(at: int):
+        rewound.append(at)
+        return []
+
+    outputs = Subscriptions(
+        [("sink",)], position, epoch=epoch, kept=kept, limits=NodeLimits(**limits), rewind=rewind
+    )
+    return outputs, rewound
+
+
+def subscribe(name: str = "sink", *, epoch: int = 1, position: int = 0, expects: int = 0):
+    return Subscribe("node", 0, name, epoch, position, expects)
+
+
+def sent(commands) -> list[int]:
+    return [each.packet.end for each in commands if isinstance(each, Send)]
+
+
+def test_an_old_epoch_of_a_consumer_is_fenced():
+    """After a later attempt has subscribed, an earlier one is told that it is over."""
+    outputs, _ = subscriptions()
+    outputs.subscribed(1, subscribe(epoch=3))
+    (answer,) = outputs.subscribed(2, subscribe(epoch=2))
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, Refused)
+    assert answer.message.fenced
+
+
+def test_a_later_attempt_takes_the_place_of_the_earlier_one():
+    """Of a node only one attempt is served."""
+    outputs, _ = subscriptions()
+    outputs.subscribed(1, subscribe(epoch=1))
+    commands = outputs.subscribed(2, subscribe(epoch=2))
+    assert Disconnect(1) in commands
+    assert sent(outputs.offer([packet(0, 1)])) == [1]
+
+
+def test_clients_may_share_a_name():
+    """They have no epochs, and nobody waits for them."""
+    outputs, _ = subscriptions()
+    outputs.subscribed(1, subscribe("client", epoch=0))
+    commands = outputs.subscribed(2, subscribe("client", epoch=0))
+    assert Disconnect(1) not in commands
+    assert sent(outputs.offer([packet(0, 1)])) == [1, 1]
+
+
+def test_a_client_cannot_pose_as_a_consumer():
+    """What a node may trim is decided by nodes."""
+    outputs, _ = subscriptions()
+    outputs.subscribed(1, subscribe(epoch=0))
+    outputs.offer([packet(0, 9)])
+    outputs.acked(1, Ack(9, 9))
+    assert outputs.needed() == 0
+
+
+def test_a_superseded_upstream_says_so():
+    """Whoever expects a later epoch must not be served by an earlier one."""
+    outputs, _ = subscriptions(epoch=1)
+    (answer,) = outputs.subscribed(1, subscribe(expects=2))
+    assert isinstance(answer.message, Refused)
+    assert not answer.message.fenced
+
+
+def test_a_consumer_that_knows_more_than_the_log_is_refused():
+    """The log has lost its end, or belongs to somebody else."""
+    outputs, _ = subscriptions(position=5)
+    (answer,) = outputs.subscribed(1, subscribe(position=6))
+    assert isinstance(answer.message, Refused)
+
+
+def test_the_past_comes_from_the_log():
+    """What memory does not have any more is read back."""
+    outputs, _ = subscriptions(position=100)
+    commands = outputs.subscribed(1, subscribe(position=40))
+    assert commands[0] == Answer(1, Begins(40, 1))
+    assert commands[1] == ReadLog(1, 40)
+
+
+def test_a_transparent_output_is_made_again_on_demand():
+    """By asking upstream again."""
+    outputs, rewound = subscriptions(Kept.UPSTREAM)
+    outputs.subscribed(1, subscribe(position=40))
+    assert rewound == [40]
+
+
+def test_what_amnesia_lost_is_a_gap():
+    """The answer says where the stream goes on."""
+    outputs, _ = subscriptions(Kept.NOWHERE, position=1000)
+    commands = outputs.subscribed(1, subscribe(position=40))
+    assert commands[0] == Answer(1, Begins(1000, 1))
+
+
+def test_a_slow_consumer_holds_the_node_back():
+    """Back-pressure: a node does not run further ahead than allowed."""
+    outputs, _ = subscriptions(lag_tuples=10, window_bytes=1)
+    outputs.subscribed(1, subscribe())
+    for start in range(0, 30, 5):
+        outputs.offer([packet(start, start + 5)])
+    assert not outputs.has_room
+    for position in range(5, 26, 5):
+        outputs.acked(1, Ack(position, position))
+    assert outputs.has_room
