@@ -12,7 +12,8 @@ class NodeLimits:
     """Bounds that make back-pressure reach from the slowest subscriber to the source.
 
     `window_bytes`: in flight to one subscriber.  `queue_bytes`: in memory per output.
-    `pending_bytes`, `pending_frames`: appended and not yet durable.  `input_bytes`: arrived and waiting per channel.
+    `pending_bytes`, `pending_frames`: appended and not yet durable.  `input_bytes`: arrived and
+    waiting per channel.
     `lag_tuples`: how far a connected subscriber may fall behind before the node waits for it;
     `backlog_tuples`: the same for one that is gone (its tuples wait in the log).
     """
