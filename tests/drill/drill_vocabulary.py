@@ -28,7 +28,7 @@ from rewake.net.processes import Launcher, Processes
 from rewake.net.running import RunningQuery
 from rewake.operators.windows import count_window
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 20.0
 TUPLES = 200_000
 ITEMS = 2_000
 EVENT_TUPLES = 2_048

@@ -166,7 +166,7 @@ def test_a_job_that_cannot_live_is_reported_once(
     node_session: "SparkSession", failures: list[str]
 ) -> None:
     """After three submissions that ended at once; the callback says what Spark said."""
-    job = NodeJob(node_session, 1, _broken(), failures.append)
+    job = NodeJob(node_session, 1, living_entry("unused"), failures.append)
     job._session = _Impatient(node_session)
     job._thread.start()
     assert job.wait(120.0)
@@ -176,13 +176,6 @@ def test_a_job_that_cannot_live_is_reported_once(
     job.stop()
 
 
-def _broken():
-    def entry(_number: int) -> str:
-        raise RuntimeError("this node cannot run")
-
-    return entry
-
-
 class _Impatient:
     """A session whose jobs fail when they are planned, not after two hundred failures of a task."""
 
@@ -190,9 +183,7 @@ class _Impatient:
         self._session = session
 
     def range(self, nodes: int, numPartitions: int):  # noqa: N803 (Spark's name)
-        return self._session.range(nodes, numPartitions=numPartitions).selectExpr(
-            "raise_error('no such thing') as id"
-        )
+        return self._session.range(nodes, numPartitions=numPartitions).select("no_such_column")
 
     def __getattr__(self, name: str):
         return getattr(self._session, name)

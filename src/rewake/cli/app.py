@@ -86,6 +86,11 @@ def main() -> None:
         _fail("error: an invariant was violated; this is a bug", ExitCode.INVARIANT_VIOLATED)
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
+    except SystemExit as ended:
+        # typer turns an interrupt within a command into this exit, without a word.
+        if ended.code == ExitCode.INTERRUPTED:
+            _fail("interrupted", ExitCode.INTERRUPTED)
+        raise
 
 
 def _fail(message: str, code: ExitCode) -> None:

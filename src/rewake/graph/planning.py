@@ -37,18 +37,22 @@ def make_plan(graph: Graph) -> Plan:
     _check_reached(fragments, feeds)
     channels = Channels(graph, fragments, owner)
     logging = {each: _logging(graph, each, channels) for each in fragments}
+    _keep_for_consumers(logging, feeds, channels)
     streams = channels.streams({each for each in fragments if logging[each][0]})
     channels.check_width()
     nodes = [
         node
         for fragment in _in_order(fragments, feeds)
-        for node in _nodes(fragment, channels, *logging[fragment])
+        for node in _nodes(graph, fragment, channels, *logging[fragment])
     ]
     return Plan(graph.query, tuple(nodes), streams, fingerprint(graph, fragments))
 
 
-def _nodes(fragment: Fragment, channels: Channels, logs: bool, why: str) -> Iterable[NodePlan]:
+def _nodes(
+    graph: Graph, fragment: Fragment, channels: Channels, logs: bool, why: str
+) -> Iterable[NodePlan]:
     program = fragment.program(channels.routes(fragment))
+    kept = any(port.step in fragment.steps for port in graph.streams.values())
     for shard, name in enumerate(fragment.nodes):
         yield NodePlan(
             name,
@@ -62,6 +66,7 @@ def _nodes(fragment: Fragment, channels: Channels, logs: bool, why: str) -> Iter
             logs,
             why,
             fragment.head.sink,
+            keeps_history=logs and kept,
         )
 
 
@@ -89,6 +94,40 @@ def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool
     (channel,) = inputs
     origin = f"source {channel.name}" if channel.source is not None else channels.upstream(fragment)
     return False, f"it can produce it again from {origin}"
+
+
+def _keep_for_consumers(
+    logging: dict[Fragment, tuple[bool, str]], feeds: Edges, channels: Channels
+) -> None:
+    """Log the output of fragments that forget their state but whose consumers must not.
+
+    A fragment that is rebuilt asks for its input again; one that forgets cannot make it again.
+    """
+    for fragment, (logs, _) in logging.items():
+        again = len(channels.inputs(fragment, 0)) == 1 and fragment.aggregate is None
+        if logs or fragment.approach.logs or fragment.head.sink is not None or again:
+            continue
+        asking = _rebuilt_from(fragment, logging, feeds)
+        if asking is not None:
+            why = f"{fragment.approach.name} forgets its state, but {asking.name} may ask for its"
+            logging[fragment] = (True, f"{why} output again")
+
+
+def _rebuilt_from(
+    fragment: Fragment, logging: dict[Fragment, tuple[bool, str]], feeds: Edges
+) -> Fragment | None:
+    """A fragment that is rebuilt from this one's output, directly or through those that pass on."""
+    waiting, seen = list(feeds[fragment]), {fragment}
+    while waiting:
+        fed = waiting.pop(0)
+        if fed in seen:
+            continue
+        seen.add(fed)
+        if logging[fed][0] and fed.approach.logs:
+            return fed
+        if not logging[fed][0] and fed.approach.logs and fed.head.sink is None:
+            waiting += feeds[fed]
+    return None
 
 
 # --- what a whole graph must keep to ---------------------------------------------------------

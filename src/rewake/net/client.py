@@ -37,6 +37,7 @@ from rewake.node.packets import event_of, packet_of
 ENDPOINT_FILE = "endpoint.json"
 _RETRY_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
+_REFUSED_SECONDS = 3.0
 
 
 class Endpoint(NamedTuple):
@@ -134,6 +135,7 @@ class Subscription(_Client):
         self._name = name
         self.position = position
         self._connection: Connection | None = None
+        self._refused_at: float | None = None
         self.ended = False
 
     def read(self, timeout: float | None = None) -> StreamEvent | None:
@@ -181,11 +183,24 @@ class Subscription(_Client):
         if isinstance(message, Begins):
             self.position = max(self.position, message.position)
         elif isinstance(message, Refused):
-            connection.close()
-            self._lost.add(connection)
+            self._refused(connection, message)
         elif isinstance(message, Packet):
+            self._refused_at = None
             return self._accept(connection, message)
         return None
+
+    def _refused(self, connection: Connection, message: Refused) -> None:
+        """An attempt that is being replaced refuses for a moment; anything else lasts."""
+        connection.close()
+        self._lost.add(connection)
+        if self._refused_at is None:
+            self._refused_at = self._loop.now()
+        if self._loop.now() - self._refused_at > _REFUSED_SECONDS:
+            raise OperatingFault(
+                f"stream {self._stream!r} cannot be read from position {self.position}: "
+                f"{message.reason}"
+            )
+        self._loop.run_once(_RETRY_SECONDS)
 
     def _accept(self, connection: Connection, packet: Packet) -> StreamEvent | None:
         if packet.final:

@@ -78,12 +78,16 @@ class CoordinatorHost:
         if not self._store.try_lock():
             self._store.close()
             raise UsageError(f"another driver runs a query in {folder}; stop it, or use a new one")
-        self._coordinator = Coordinator(plan, _read_state(self._store))
+        try:
+            self._coordinator = Coordinator(plan, _read_state(self._store))
+        except BaseException:
+            self._store.close()  # and with it the lock: the right query may come next
+            raise
         self.token = Token(token_bytes(TOKEN_BYTES))
         self._loop = Loop()
         self._listener = Listener(self.token, host, allow_remote=allow_remote)
         self.address: Address = self._listener.address
-        self._points = KillPoints("coordinator", faults)
+        self._points = KillPoints("coordinator", faults, folder)
         self._on_end = on_end
         self._numbers: dict[Connection, int] = {}
         self._connections: dict[int, Connection] = {}

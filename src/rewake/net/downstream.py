@@ -38,6 +38,9 @@ class Downstream:
         self._number_of: dict[Connection, int] = {}
         self._producers: dict[int, Connection] = {}
         self._produces: dict[Connection, int] = {}
+        # Producers that are to hear where they begin, and per channel up to where all is safe.
+        self._unanswered: set[int] = set()
+        self._safe = {number: node.merge.expected(number) for number in range(len(plan.inputs))}
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -64,8 +67,10 @@ class Downstream:
 
     def acknowledge(self, channel: int, ack: Ack) -> None:
         """Tell a producer what is safe."""
+        self._safe[channel] = max(self._safe[channel], ack.needed)
+        self._let_begin(channel)
         connection = self._producers.get(channel)
-        if connection is not None:
+        if connection is not None and channel not in self._unanswered:
             connection.send(ack)
 
     @property
@@ -128,7 +133,18 @@ class Downstream:
             earlier.close()
         self._producers[channel] = connection
         self._produces[connection] = channel
-        connection.send(Begins(self._node.merge.expected(channel), self._epoch))
+        self._unanswered.add(channel)
+        self._let_begin(channel)
+
+    def _let_begin(self, channel: int) -> None:
+        """A producer begins when all that its predecessor sent is safe.
+
+        Sooner, it would take for done what a crash may still undo, and what nobody else can send.
+        """
+        begin = self._node.merge.expected(channel)
+        if channel in self._unanswered and self._safe[channel] >= begin:
+            self._unanswered.discard(channel)
+            self._producers[channel].send(Begins(begin, self._epoch))
 
     def closed(self, connection: Connection) -> None:
         """It is gone."""
@@ -138,6 +154,7 @@ class Downstream:
         channel = self._produces.pop(connection, None)
         if channel is not None:
             self._producers.pop(channel, None)
+            self._unanswered.discard(channel)
         number = self._forget_subscriber(connection)
         if number is not None:
             self._perform("unsubscribed", self._node.unsubscribed(number))

@@ -11,11 +11,13 @@ import os
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rewake.model.errors import UsageError
 
+# What a node is told; the point is passed when it has answered and nothing is performed yet.
 _EVENTS = (
-    "began", "lost", "arrived", "source_ended", "durable", "delivered", "subscribed",
+    "start", "began", "lost", "arrived", "source_ended", "durable", "delivered", "subscribed",
     "unsubscribed", "acked", "read_back", "work", "tick",
 )  # fmt: skip
 _COMMANDS = (
@@ -27,8 +29,8 @@ _COMMANDS = (
 _LIFE = (
     "node.start", "node.registered", "node.welcomed", "recovery.before_fencing",
     "recovery.after_fencing", "recovery.before_loading", "recovery.after_loading",
-    "recovery.replaying", "recovery.replayed", "node.before_commit", "node.after_commit",
-    "node.stopping",
+    "recovery.replaying", "recovery.replayed", "node.before_work", "node.before_durable",
+    "node.before_commit", "node.after_commit", "node.stopping",
 )  # fmt: skip
 _COORDINATOR = (
     "coordinator.registered", "coordinator.before_persist", "coordinator.after_persist",
@@ -40,7 +42,6 @@ _WRITER = ("writer.durable",)
 
 POINTS: tuple[str, ...] = (
     *_LIFE,
-    *(f"node.before_{name}" for name in _EVENTS),
     *(f"node.after_{name}" for name in _EVENTS),
     *(f"channel.before_{name}" for name in _COMMANDS),
     *(f"channel.after_{name}" for name in _COMMANDS),
@@ -53,8 +54,8 @@ POINTS: tuple[str, ...] = (
 class Fault:
     """At the `hit`-th passing of `point` in life number `life` of `node`: die, or fall asleep.
 
-    Lives are epochs as the coordinator gives them: the first attempt of a new query is 1.  Life 0
-    stands for any.
+    Lives are epochs as the coordinator gives them: the first attempt of a new query is 1.  Before
+    an attempt has been given one, lives are the attempts so far.  Life 0 stands for any.
     """
 
     node: str
@@ -73,15 +74,21 @@ class Fault:
 
 
 class KillPoints:
-    """The faults of one process, and how often it has passed each point."""
+    """The faults of one process, and how often it has passed each point.
 
-    def __init__(self, node: str, faults: Iterable[Fault] = ()) -> None:
+    `folder` is where attempts are counted: one that died before it had an epoch has left no other
+    trace, and its successor must not die of the same fault.
+    """
+
+    def __init__(self, node: str, faults: Iterable[Fault] = (), folder: Path | None = None) -> None:
         self._waiting: dict[str, list[Fault]] = {}
         for fault in faults:
             if fault.node == node:
                 self._waiting.setdefault(fault.point, []).append(fault)
         self._passed: dict[str, int] = {}
         self.life = 1
+        if self._waiting and folder is not None:
+            self.life = _count_attempt(folder / "attempts" / node)
 
     def hit(self, point: str) -> None:
         """The process passes a point."""
@@ -93,3 +100,11 @@ class KillPoints:
             if fault.hit == passed and fault.life in (0, self.life):
                 sign = signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP
                 os.kill(os.getpid(), sign)
+
+
+def _count_attempt(path: Path) -> int:
+    """One more attempt; how many there have been."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(b".")
+    return path.stat().st_size

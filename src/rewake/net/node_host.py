@@ -22,7 +22,13 @@ from typing import Any
 from rewake.graph.plan import NodePlan
 from rewake.log.flight import Mode
 from rewake.model.connectors import SinkWriter, SourceReader
-from rewake.model.errors import Fenced, OperatingFault, RewakeError
+from rewake.model.errors import (
+    ArithmeticOverflow,
+    Fenced,
+    OperatingFault,
+    OutOfRange,
+    RewakeError,
+)
 from rewake.net.authentication import Token
 from rewake.net.connection import Connection
 from rewake.net.downstream import Downstream
@@ -99,7 +105,7 @@ class NodeHost:
         self._task = task
         self._plan = task.plan
         self._token = Token.from_text(task.token)
-        self._points = KillPoints(task.plan.name, task.faults)
+        self._points = KillPoints(task.plan.name, task.faults, Path(task.folder))
         self._loop = Loop()
         self._listener = Listener(self._token)
         self._control: Connection | None = None
@@ -124,6 +130,9 @@ class NodeHost:
         """Run until stopped; why it was.  Raises Fenced when superseded, and what broke it."""
         self._points.hit("node.start")
         self._register()
+        if self._welcome is None:
+            assert self._stop is not None
+            return self._stop  # it came when the query was over
         self._recover()
         return self._serve()
 
@@ -134,11 +143,10 @@ class NodeHost:
 
     def _register(self) -> None:
         deadline = self._loop.now() + _WELCOME_SECONDS
-        while self._welcome is None:
+        while self._welcome is None and self._stop is None:
             if self._control is None or self._control.closed:
                 self._call_coordinator()
             self._loop.run_once(0.05)
-            self._check_orders()
             if self._loop.now() > deadline:
                 host, port = self._task.coordinator
                 raise CoordinatorLost(
@@ -153,10 +161,6 @@ class NodeHost:
         self._control = connection
         self._loop.add(connection, self)
         self._points.hit("node.registered")
-
-    def _check_orders(self) -> None:
-        if self._stop is not None and self._welcome is None:
-            raise Fenced(f"node {self._plan.name!r} came when the query was over")
 
     def _recover(self) -> None:
         assert self._welcome is not None
@@ -272,6 +276,11 @@ class NodeHost:
             self._timings["resumed_at"] = time.monotonic()
 
     def _heartbeat(self) -> None:
+        self._tell_progress()
+        self._perform("tick", self._node.tick())
+        self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
+
+    def _tell_progress(self) -> None:
         assert self._control is not None
         progress: dict[str, Any] = self._node.progress() | self._timings
         progress["recovering"] = self._node.recovering
@@ -280,8 +289,6 @@ class NodeHost:
             progress["stalled"] = self._log.stalled
             self._log.durable()  # raises when the writer has stopped
         self._control.send(Heartbeat(self._plan.name, self._node.epoch, progress))
-        self._perform("tick", self._node.tick())
-        self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -326,6 +333,7 @@ class NodeHost:
                 self._log.trim(before)
             case Finish():
                 assert self._control is not None
+                self._tell_progress()  # its last figures are those of all its work
                 self._control.send(Finished(self._plan.name, self._node.epoch))
 
     def _connect(self, channel: int, position: int) -> None:
@@ -337,10 +345,21 @@ class NodeHost:
     def _read_log(self) -> None:
         assert self._log is not None
         for subscriber in list(self._unread):
-            frames = self._log.read_back(subscriber, *self._positions[subscriber])
+            try:
+                frames = self._log.read_back(subscriber, *self._positions[subscriber])
+            except OutOfRange as error:
+                self._turn_away(subscriber, error)
+                continue
             if frames:
                 self._unread.discard(subscriber)
                 self._perform("read_back", self._node.read_back(subscriber, frames))
+
+    def _turn_away(self, subscriber: int, error: OutOfRange) -> None:
+        """A client asks for what has been trimmed: its own mistake.  Of a node, a bug of ours."""
+        if self._node.outputs.requires(subscriber):
+            raise error
+        self._downstream.refuse(subscriber, Refused(str(error)))
+        self._perform("unsubscribed", self._node.unsubscribed(subscriber))
 
     def _forget(self, subscriber: int) -> None:
         self._unread.discard(subscriber)
@@ -444,6 +463,9 @@ def run_node(task: NodeTask) -> str:
     host = NodeHost(task)
     try:
         return host.run()
+    except ArithmeticOverflow as error:
+        host.fail(error)  # the next attempt would meet the same tuples
+        raise
     except OperatingFault:
         raise  # another attempt may fare better
     except Exception as error:

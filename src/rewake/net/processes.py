@@ -79,10 +79,13 @@ class Processes:
 
 
 def _run(task: NodeTask) -> None:
-    import sys  # noqa: PLC0415 (in the child only)
+    import signal  # noqa: PLC0415 (in the child only)
+    import sys  # noqa: PLC0415
 
     from rewake.model.errors import RewakeError  # noqa: PLC0415
 
+    # Ctrl-C goes to every process of a terminal.  It means the driver, which then stops its nodes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run_node(task)
     except RewakeError as error:

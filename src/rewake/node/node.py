@@ -38,7 +38,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.subscriptions import Kept, Subscriptions
-from rewake.recovery.approach import Emissions, Recovery
+from rewake.recovery.approach import Emissions, Recovery, result_sections
 
 _AT_ANY_POSITION = -1
 # Amnesia: each life of a node numbers its output from a line of its own, so that nothing it lost
@@ -140,8 +140,8 @@ class Node:
             self._starts = self._delivered = self._needed = list(committed)
         if self.plan.transparent:
             return []  # what to produce is what somebody asks for
-        if not self.plan.logs and self.recovery is not None and self.epoch > 1:
-            # Without a log there is no past to continue: take what comes next.
+        if not self.plan.approach.logs and self.recovery is not None and self.epoch > 1:
+            # Without a state there is no past to continue: take what comes next.
             return [Connect(channel, _AT_ANY_POSITION) for channel in range(len(self._starts))]
         return [Connect(channel, position) for channel, position in enumerate(self._starts)]
 
@@ -149,7 +149,7 @@ class Node:
         """An upstream accepted: it delivers from `position` on; beyond what was asked is a gap."""
         if position <= self.merge.expected(channel):
             return []
-        if self.tuples_in or self.plan.logs or self.recovery is None:
+        if self.tuples_in or self.plan.approach.logs or self.recovery is None:
             self.merge.bridge(channel, position)
         else:
             self.merge.go_to(channel, position)
@@ -234,8 +234,10 @@ class Node:
         if not self.plan.logs:
             return self._forward_unlogged(turn.outputs, rows, watermark)
         record = turn.record
-        if record is None and watermark is not None:
+        if record is None and (rows or watermark is not None):
             record = self.recovery.bare_record()
+            sections = (*record.sections, *result_sections(turn.outputs))
+            record = record._replace(tuples=rows, sections=sections)
         return [] if record is None else self._append(record, watermark)
 
     def _forward_unlogged(

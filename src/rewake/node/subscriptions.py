@@ -224,6 +224,12 @@ class Subscriptions:
         """Whether everyone who is connected has been sent everything, the end included."""
         return all(queue.served for queue in self.queues)
 
+    def requires(self, connection: int) -> bool:
+        """Whether a connection is that of a consumer, who must get everything."""
+        output = self._output_of.get(connection)
+        cursor = None if output is None else self.queues[output].cursor(connection)
+        return cursor is not None and cursor.required
+
     def lag(self) -> int:
         """How many positions the slowest connected consumer is behind."""
         return max((queue.lag() for queue in self.queues), default=0)

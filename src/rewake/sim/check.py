@@ -20,11 +20,19 @@ class Archive:
     """The durable frames of every node, by sequence, also those that were trimmed since."""
 
     def __init__(self, plan: Plan) -> None:
+        self._epochs: dict[str, int] = {}
         self.frames: dict[str, list[Frame]] = {each.name: [] for each in plan.nodes if each.logs}
 
-    def durable(self, node: str, log: TimedLog) -> None:
-        """More frames of a node are durable."""
-        self._take(node, log, len(self.frames[node]))
+    def durable(self, node: str, log: TimedLog, told: range, epoch: int) -> None:
+        """An attempt was told that its frames with these sequences are durable: they must be."""
+        kept = self.frames[node]
+        self._take(node, log, len(kept))
+        for sequence in told:
+            assert sequence < len(kept), f"{node}: frame {sequence} is durable, but not to be seen"
+            assert kept[sequence].epoch == epoch, (
+                f"{node}: epoch {epoch} was told that frame {sequence} is durable, but that is one "
+                f"of epoch {kept[sequence].epoch}"
+            )
 
     def opened(self, node: str, log: TimedLog) -> None:
         """A new attempt has opened the log: what was durable must be there, unchanged."""
@@ -42,6 +50,11 @@ class Archive:
                 continue
             assert frame.sequence == len(kept), f"{node}: frame {len(kept)} was never seen"
             kept.append(_owned(frame))
+
+    def welcomed(self, node: str, epoch: int) -> None:
+        """An attempt was given an epoch: no other attempt of this node ever had it."""
+        assert epoch > self._epochs.get(node, 0), f"{node}: epoch {epoch} was given twice"
+        self._epochs[node] = epoch
 
     def tuples(self, node: str) -> int:
         """How many result tuples a node has durably."""

@@ -41,6 +41,7 @@ class FaultSchedule:
             (1, "driver killed", self._kill_driver),
             (1, "driver loses power", self._driver_power_loss),
             (2, "speculation", self._speculate),
+            (3, "zombie", self._zombie),
             (2, "a client joins", self._cluster.join),
         ]
 
@@ -99,6 +100,15 @@ class FaultSchedule:
         if victim is not None:
             victim.pause()
             self._world.schedule(self._world.between(20, 2500), victim.resume)
+
+    def _zombie(self) -> None:
+        """One sleeps, another attempt takes over, then the first goes on where it was."""
+        victim = self._victim()
+        if victim is None or self._cluster.launcher.driver is None:
+            return
+        victim.pause()
+        self._world.schedule(self._world.between(20, 400), victim.resume)
+        self._cluster.launcher.launch(victim.plan.name)
 
     def _disk(self) -> str:
         return self._world.random.choice([each.name for each in self._cluster.plan.nodes])

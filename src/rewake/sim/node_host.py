@@ -97,6 +97,7 @@ class NodeHost(Endpoint):
         self._sink: SinkWriter | None = None
         self._committing = False
         self._working = False
+        self._told = 0
         # Set by a fault: die when so many further commands have been performed.
         self.commands_to_live: int | None = None
         cluster.network.listen(self)
@@ -121,6 +122,7 @@ class NodeHost(Endpoint):
 
     def _welcomed(self, message: Welcome) -> None:
         self.epoch = message.epoch
+        self.cluster.archive.welcomed(self.plan.name, message.epoch)
         self._peers = dict(message.peers)
         self.say(f"has epoch {message.epoch}")
         self._heartbeat()
@@ -134,6 +136,7 @@ class NodeHost(Endpoint):
             self.log = TimedLog(self, disk, self.epoch, writer=self.cluster.kinds.writer)
             self.log.on_durable = self._durable
             self.log.on_failure = self._log_failed
+            self._told = self.log.next_sequence
             following = {
                 "next_sequence": self.log.next_sequence,
                 "next_position": self.log.next_position,
@@ -260,7 +263,9 @@ class NodeHost(Endpoint):
     def _durable(self, frames: int) -> None:
         assert self.node is not None
         assert self.log is not None
-        self.cluster.archive.durable(self.plan.name, self.log)
+        told = range(self._told, frames)
+        self._told = frames
+        self.cluster.archive.durable(self.plan.name, self.log, told, self.epoch)
         node = self.node
         self._do(f"durable {frames}", lambda: node.durable(frames))
 

@@ -215,6 +215,6 @@ class _Builder:
         return approach_named("cec")
 
 
-def random_scenario(random: Random, *, largest: int = 300) -> Scenario:
+def random_scenario(random: Random, *, largest: int = 220) -> Scenario:
     """A scenario with at most so many tuples per source and shard, roughly."""
     return _Builder(random, largest=largest).build()

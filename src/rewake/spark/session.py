@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Enough for any drill; a task of somebody's own that fails every time ends within seconds.
+# Enough for a drill; and a task of somebody's own that fails every time still ends within a minute.
 _TASK_FAILURES = 200
 # These would send the session elsewhere than to this machine, or to another Spark.
 _MISLEADING = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER")

@@ -514,3 +514,31 @@ def test_a_description_that_is_not_json_is_refused_with_the_step(query: Query) -
     items_of(query).to(Odd(), name="odd")
     with pytest.raises(UsageError, match=r"step 'odd': describe\(\) of Odd must give JSON values"):
         query.plan()
+
+
+def test_a_fragment_that_forgets_keeps_its_output_for_one_that_does_not() -> None:
+    """A precise consumer of an amnesic fragment can ask for its input again."""
+    query = Query("mixed")
+    items = items_of(query)
+    first = items.aggregate(
+        by="item_id", window=count_window(2), sum="item_price", name="first", approach="amnesia"
+    )
+    passed = first.filter("sum_item_price > 0", name="passed")
+    second = passed.aggregate(by="item_id", window=count_window(2), count=True, name="second")
+    second.to_stream("second")
+    plan = query.plan()
+    assert plan.node("first").logs
+    assert "second may ask" in plan.node("first").logs_because
+    assert not plan.node("passed").logs
+
+
+def test_a_stream_that_the_user_keeps_is_kept_as_history() -> None:
+    """Others are trimmed to what recovery needs."""
+    query = Query("kept")
+    items = items_of(query)
+    first = items.aggregate(by="item_id", window=count_window(2), sum="item_price", name="first")
+    second = first.aggregate(by="item_id", window=count_window(2), count=True, name="second")
+    second.to_stream("counts")
+    plan = query.plan()
+    assert plan.node("second").keeps_history
+    assert not plan.node("first").keeps_history

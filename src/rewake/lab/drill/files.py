@@ -22,8 +22,6 @@ from rewake.graph.query import Query
 from rewake.lab.drill.compare import compare
 from rewake.lab.drill.drill import Drill, Verdict
 from rewake.model.errors import RewakeError, UsageError
-from rewake.operators.functions import First, Last, UserDefined
-from rewake.operators.windows import CountWindow
 
 if TYPE_CHECKING:
     from rewake.lab.drill.run import DrillResult
@@ -87,9 +85,12 @@ class FileDrill:
         return self.query
 
     def streams(self) -> Sequence[tuple[str, int]]:
-        """Every shard of every stream."""
-        found = self.query.plan().streams.items()
-        return [(name, shard) for name, places in found for shard in range(len(places))]
+        """Every shard of every stream, once if it has several names."""
+        found: dict[tuple[str, int], tuple[str, int]] = {}
+        for name, places in self.query.plan().streams.items():
+            for shard, place in enumerate(places):
+                found.setdefault(place, (name, shard))
+        return list(found.values())
 
     def prepared(self, place: Path, observe: Callable[[Drill, Path], DrillResult]) -> FileDrill:
         """Run it once without faults: the reference."""
@@ -132,11 +133,12 @@ def check_can_be_drilled(plan: Plan) -> None:
     if not plan.streams:
         raise UsageError(f"query {plan.query!r} keeps no stream; add .to_stream(...) to compare it")
     for node in _behind_merges(plan):
-        if _depends_on_order(node):
+        # Also windows of time: a tuple moves the clock, so others may come too late.
+        if not node.program.stateless:
             raise UsageError(
-                f"step {node.fragment!r} depends on the order in which several inputs meet, and "
-                "that order is chance: two runs may rightly differ, so comparing them would prove "
-                "nothing.  Drill it with one shard and one source, or with time windows"
+                f"the windows of step {node.fragment!r} depend on the order in which its inputs "
+                "meet, and that order is chance: two runs may rightly differ, so comparing them "
+                "would prove nothing; drill the query with one source and one shard of it"
             )
 
 
@@ -152,11 +154,3 @@ def _behind_merges(plan: Plan) -> Iterator[NodePlan]:
                 behind.add(node.name)
         changed = len(behind) > before
     return (node for node in plan.nodes if node.name in behind)
-
-
-def _depends_on_order(node: NodePlan) -> bool:
-    spec = node.program.stateful
-    if spec is None:
-        return False
-    ordered = any(isinstance(each, First | Last | UserDefined) for each in spec.aggregates)
-    return ordered or isinstance(spec.window, CountWindow)

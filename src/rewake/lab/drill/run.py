@@ -276,13 +276,10 @@ def _watch(
         if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
             result.first_result_at = now
         result.status = query.status()
-        read = sum(
-            int(status.get("tuples_in", 0))
-            for name, status in result.status.items()
-            if query.plan.node(name).inputs[0].source is not None
-        )
+        read = _tuples_read(query, result)
         result.samples.append((now, read))
-        _strike(query, result, strikes, now, read / result.drill.tuples)
+        if result.drill.tuples:  # not known yet in a reference run
+            _strike(query, result, strikes, now, read / result.drill.tuples)
         if on_progress is not None:
             on_progress(result, read)
         query.await_end(0.0)
@@ -294,13 +291,14 @@ def _watch(
         if watcher.error is not None:
             raise watcher.error
     query.await_end(60.0)
-    result.samples.append((time.monotonic(), _tuples_read(query)))
+    result.status = query.status()
+    result.samples.append((time.monotonic(), _tuples_read(query, result)))
 
 
-def _tuples_read(query: RunningQuery) -> int:
+def _tuples_read(query: RunningQuery, result: DrillResult) -> int:
     return sum(
         int(status.get("tuples_in", 0))
-        for name, status in query.status().items()
+        for name, status in result.status.items()
         if query.plan.node(name).inputs[0].source is not None
     )
 
