@@ -1,10 +1,10 @@
 """What drills are made of: a query over items, its gate, its readers and its oracle.
 
-    with Drill(tmp_path) as drill:      # the query runs, its source waits
-        drill.flow(0.4)                 # 40% of the input has been read and results are out
-        drill.kill("averages")          # SIGKILL, while more flows
-        drill.finish()                  # the rest; waits for the end
-    drill.check()                       # what came out is what should have, once each
+with Drill(tmp_path) as drill:      # the query runs, its source waits
+drill.flow(0.4)                 # 40% of the input has been read and results are out
+drill.kill("averages")          # SIGKILL, while more flows
+drill.finish()                  # the rest; waits for the end
+drill.check()                       # what came out is what should have, once each
 """
 
 import os
@@ -17,23 +17,18 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from gated_source import GatedSource, open_gate
+from drill_queries import HIGHEST, ITEMS, TUPLES, WINDOW, averages
+from gated_source import open_gate
 
-from rewake.connectors.item_stream import ItemSource, ItemStream
+from rewake.connectors.item_stream import ItemStream
 from rewake.graph.query import Query
 from rewake.lab.drill.item_oracle import Expected, Verdict, expected_windows, judge
 from rewake.net.client import Subscription
 from rewake.net.kill_points import Fault
 from rewake.net.processes import Launcher, Processes
 from rewake.net.running import RunningQuery
-from rewake.operators.windows import count_window
 
 PATIENCE_SECONDS = 20.0
-TUPLES = 200_000
-ITEMS = 2_000
-EVENT_TUPLES = 2_048
-WINDOW = 10
-HIGHEST = 900
 
 
 def until(happened: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
@@ -50,48 +45,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-# --- the query -----------------------------------------------------------------------------------
-
-
-def item_source(seed: int = 1, tuples: int = TUPLES) -> ItemSource:
-    """The items of a drill."""
-    return ItemSource(ItemStream(seed, ITEMS), tuples=tuples, event_tuples=EVENT_TUPLES)
-
-
-def averages(
-    gate: Path,
-    *,
-    tuples: int = TUPLES,
-    shards: int = 1,
-    source_shards: int = 1,
-    approach: Any = "cec",
-    filter_approach: Any = None,
-    kept: bool = False,
-) -> Query:
-    """Filter by price, average per item over windows of ten: three nodes or more.
-
-    `kept`: the filter's output is a stream as well, so that it has a log.
-    """
-    query = Query("averages", approach=approach)
-    source = GatedSource(item_source(tuples=tuples), str(gate))
-    items = query.source("items", source, shards=source_shards)
-    cheap = items.filter(
-        f"item_price <= {HIGHEST}", name="cheap", shards=source_shards, approach=filter_approach
-    )
-    if kept:
-        cheap.to_stream("cheap")
-    results = cheap.aggregate(
-        by="item_id",
-        window=count_window(WINDOW),
-        avg="item_price",
-        max="item_time",
-        name="averages",
-        shards=shards,
-    )
-    results.to_stream("averages")
-    return query
 
 
 # --- the oracle ----------------------------------------------------------------------------------

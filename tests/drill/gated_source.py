@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from rewake.connectors.item_stream import ItemReader, ItemSource
+from rewake.model.connectors import Source, SourceReader
 from rewake.model.stream_event import StreamEvent
 
 
 @dataclass(frozen=True)
 class GatedSource:
-    """An item source whose stream events come when the gate at `path` allows for them."""
+    """A source whose stream events come when the gate at `path` allows for them."""
 
-    source: ItemSource
+    source: Source
     path: str
 
     @property
@@ -34,7 +34,7 @@ class GatedSource:
 class GatedReader:
     """One shard."""
 
-    def __init__(self, reader: ItemReader, path: Path) -> None:
+    def __init__(self, reader: SourceReader, path: Path) -> None:
         self._reader = reader
         self._path = path
         self._allowed = 0

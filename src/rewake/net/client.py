@@ -38,6 +38,7 @@ ENDPOINT_FILE = "endpoint.json"
 _RETRY_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 _REFUSED_SECONDS = 3.0
+_SILENCE_SECONDS = 1.0
 
 
 class Endpoint(NamedTuple):
@@ -68,12 +69,16 @@ class _Client:
         self._loop = Loop()
         self._inbox: deque[tuple[Connection, Any]] = deque()
         self._lost: set[Connection] = set()
+        # The node this client talks to, the epoch of its attempt, and when it last said something.
+        self._place = ("", 0)
+        self._heard = self._loop.now()
 
     def authenticated(self, connection: Connection) -> None:
         """Nothing to do."""
 
     def received(self, connection: Connection, messages: list[Any]) -> None:
         """Keep them in order."""
+        self._heard = self._loop.now()
         self._inbox.extend((connection, message) for message in messages)
 
     def closed(self, connection: Connection) -> None:
@@ -98,6 +103,17 @@ class _Client:
                     asked.close()
                     return message
         raise OperatingFault(f"the coordinator did not say where {stream!r} is: {asked.ended}")
+
+    def _superseded(self, stream: str) -> bool:
+        """Whether the node runs elsewhere by now; asked for when it has been silent for a while.
+
+        One that is cut off, or only sleeps, never hangs up.
+        """
+        if self._loop.now() - self._heard < _SILENCE_SECONDS:
+            return False
+        self._heard = self._loop.now()
+        node, epoch = self._place
+        return any(each[0] == node and each[4] > epoch for each in self._find(stream).places)
 
     def close(self) -> None:
         """Hang up."""
@@ -159,7 +175,9 @@ class Subscription(_Client):
 
     def _stay_connected(self) -> None:
         if self._connection is not None and self._connection not in self._lost:
-            return
+            if not self._superseded(self._stream):
+                return
+            self._connection.close()
         self._connection = None
         found = self._find(self._stream)
         if self._shard >= found.shards:
@@ -171,6 +189,7 @@ class Subscription(_Client):
             if self._is_shard(node, found):
                 message = Subscribe(node, output, self._name, 0, self.position, epoch)
                 self._connection = self._open((host, port), message)
+                self._place = (node, epoch)
                 return
         self._loop.run_once(_RETRY_SECONDS)
 
@@ -288,11 +307,15 @@ class Producer(_Client):
         if not found.places:
             self._loop.run_once(_RETRY_SECONDS)
             return
-        node, _, host, port, _ = found.places[0]
+        node, _, host, port, epoch = found.places[0]
         self._connection = self._open((host, port), Produce(node, self._entry, self._name))
+        self._place = (node, epoch)
 
     def _step(self, timeout: float) -> None:
         if self._connection is None or self._connection in self._lost:
+            self._dial()
+        elif self._superseded(self._entry):
+            self._connection.close()
             self._dial()
         self._loop.run_once(timeout)
         while self._inbox:

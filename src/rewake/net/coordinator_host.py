@@ -26,7 +26,7 @@ from typing import Any
 
 from rewake.graph.plan import Plan
 from rewake.log.store import publish
-from rewake.model.errors import DamagedData, UsageError
+from rewake.model.errors import DamagedData, StorageFault, UsageError
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
@@ -73,8 +73,7 @@ class CoordinatorHost:
         on_end: Callable[[str | None], None] | None = None,
     ) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._store = LocalStore(folder)
+        self._store = LocalStore(folder, create=True)
         if not self._store.try_lock():
             self._store.close()
             raise UsageError(f"another driver runs a query in {folder}; stop it, or use a new one")
@@ -105,11 +104,14 @@ class CoordinatorHost:
         """Begin to serve."""
         endpoint = {"address": list(self.address), "token": self.token.reveal()}
         path = self._folder / ENDPOINT_FILE
-        with suppress(FileNotFoundError):
-            path.unlink()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(endpoint, file)
+        try:
+            path.unlink(missing_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(endpoint, file)
+        except OSError as error:
+            self.close()
+            raise StorageFault(f"cannot write {path}: {error.strerror}; check the disk") from error
         self._loop.listen(self._listener, self)
         self._loop.call_after(_TICK_SECONDS, self._tick)
         self._thread.start()

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,8 @@ _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
 _SOURCE_POLL_SECONDS = 0.002
 _COMMIT_SECONDS = 0.05
+# How long a sink without room rests before it tries again.
+_FULL_SECONDS = 0.25
 _LINGER_SECONDS = 10.0
 
 
@@ -114,6 +117,7 @@ class NodeHost:
         self._log: NodeLog | None = None
         self._sources: dict[int, SourceReader] = {}
         self._sink: SinkWriter | None = None
+        self._sink_full = False
         # Subscribers that wait for frames to be read back, and from where.
         self._unread: set[int] = set()
         self._positions: dict[int, tuple[int, int]] = {}
@@ -248,6 +252,8 @@ class NodeHost:
     def _take_turns(self) -> bool:
         node, now_ms = self._node, time.monotonic() * 1e3
         busy = False
+        if self._sink_full:
+            return busy  # what waits for room is in memory: take no more
         for _ in range(_TURNS_PER_ROUND):
             self._points.hit("node.before_work")
             before = node.turns
@@ -285,6 +291,8 @@ class NodeHost:
         progress: dict[str, Any] = self._node.progress() | self._timings
         progress["recovering"] = self._node.recovering
         progress["rss_mib"] = _resident_mib()
+        if self._sink is not None:
+            progress["stalled"] = self._sink_full
         if self._log is not None:
             progress["stalled"] = self._log.stalled
             self._log.durable()  # raises when the writer has stopped
@@ -373,7 +381,13 @@ class NodeHost:
     def _commit(self) -> None:
         assert self._sink is not None
         self._points.hit("node.before_commit")
-        self._sink.commit()
+        try:
+            self._sink.commit()
+        except StorageFull:
+            self._sink_full = True
+            self._loop.call_after(_FULL_SECONDS, self._commit)
+            return
+        self._sink_full = False
         self._points.hit("node.after_commit")
         for channel in range(len(self._plan.inputs)):
             position = self._sink.position(channel)
@@ -419,7 +433,9 @@ class NodeHost:
         """Let subscribers have what is durable, then close."""
         assert self._stop is not None
         if self._sink is not None:
-            self._sink.commit()
+            # Without room: the next run delivers it again, from the upstream's log.
+            with suppress(StorageFull):
+                self._sink.commit()
             self._sink.close()
         self._serve_clients()
         if self._log is not None:

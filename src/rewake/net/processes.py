@@ -8,17 +8,24 @@ restart takes tens of milliseconds.
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Protocol
 
+from rewake.model.errors import OperatingFault, RewakeError
 from rewake.net.node_host import NodeTask, run_node
 
 _PRELOAD = ["rewake.net.warm", "rewake.net.node_host"]
 _LOOK_SECONDS = 0.01
 _JOIN_SECONDS = 15.0
+# How a node's process ends when another attempt may fare better (EX_TEMPFAIL of sysexits.h).
+_TRY_AGAIN = 75
+# A node that cannot be run at all is not tried for ever.
+_ATTEMPTS_IN_VAIN = 3
 
 
 class Launcher(Protocol):
@@ -39,11 +46,14 @@ class Processes:
         self._context.set_forkserver_preload(_PRELOAD)
         self._tasks: dict[str, NodeTask] = {}
         self._running: dict[str, BaseProcess] = {}
+        self._in_vain: dict[str, int] = {}
+        self._on_failure: Callable[[str], None] = lambda _error: None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="rewake-processes", daemon=True)
 
-    def start(self, tasks: Sequence[NodeTask], on_failure: Callable[[str], None]) -> None:  # noqa: ARG002
+    def start(self, tasks: Sequence[NodeTask], on_failure: Callable[[str], None]) -> None:
         """Start all."""
+        self._on_failure = on_failure
         self._tasks = {task.plan.name: task for task in tasks}
         for name in self._tasks:
             self._launch(name)
@@ -60,10 +70,21 @@ class Processes:
             for name, process in list(self._running.items()):
                 if process.exitcode is not None and not self._stopping.is_set():
                     process.join()
-                    if process.exitcode != 0:
-                        self._launch(name)
-                    else:
-                        del self._running[name]
+                    self._ended(name, process.exitcode)
+
+    def _ended(self, name: str, exit_code: int) -> None:
+        """Start it again, unless it left as told, or fails again and again without being killed."""
+        failed = exit_code > 0 and exit_code != _TRY_AGAIN
+        self._in_vain[name] = self._in_vain.get(name, 0) + 1 if failed else 0
+        if exit_code != 0 and self._in_vain[name] < _ATTEMPTS_IN_VAIN:
+            self._launch(name)
+            return
+        del self._running[name]
+        if exit_code != 0:
+            self._on_failure(
+                f"node {name!r} cannot be run: its process ended {_ATTEMPTS_IN_VAIN} times in a "
+                f"row with exit code {exit_code}; what it printed says why"
+            )
 
     def stop(self) -> None:
         """Wait for all, then end those that do not leave."""
@@ -79,15 +100,10 @@ class Processes:
 
 
 def _run(task: NodeTask) -> None:
-    import signal  # noqa: PLC0415 (in the child only)
-    import sys  # noqa: PLC0415
-
-    from rewake.model.errors import RewakeError  # noqa: PLC0415
-
     # Ctrl-C goes to every process of a terminal.  It means the driver, which then stops its nodes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run_node(task)
     except RewakeError as error:
         sys.stderr.write(f"rewake node {task.plan.name}: {error}\n")
-        sys.exit(1)
+        sys.exit(_TRY_AGAIN if isinstance(error, OperatingFault) else 1)

@@ -62,7 +62,8 @@ class RunningQuery:
         try:
             launcher.start(tasks, self._host.fail)
         except BaseException:
-            self._host.close()
+            self._host.stop("the query could not be started")
+            self._close()
             raise
 
     # --- watching ----------------------------------------------------------------------------

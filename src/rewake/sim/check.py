@@ -51,6 +51,12 @@ class Archive:
             assert frame.sequence == len(kept), f"{node}: frame {len(kept)} was never seen"
             kept.append(_owned(frame))
 
+    def sent(self, node: str, end: int) -> None:
+        """A node sends its output up to a position: all of it must be durable."""
+        assert node not in self.frames or end <= self.tuples(node), (
+            f"{node} sends positions up to {end}, but only {self.tuples(node)} are durable"
+        )
+
     def welcomed(self, node: str, epoch: int) -> None:
         """An attempt was given an epoch: no other attempt of this node ever had it."""
         assert epoch > self._epochs.get(node, 0), f"{node}: epoch {epoch} was given twice"

@@ -138,7 +138,7 @@ class Network:
         direction.arrives_ms = max(direction.arrives_ms, self._world.now_ms + delay)
         self._world.schedule(
             direction.arrives_ms - self._world.now_ms,
-            lambda: direction.to.run(lambda: self._arrive(connection, direction, message)),
+            lambda: direction.to.hear(lambda: self._arrive(connection, direction, message)),
         )
 
     def _arrive(self, connection: Connection, direction: _Direction, message: object) -> None:
@@ -167,7 +167,7 @@ class Network:
         self._connections.pop(connection.number, None)
 
     def _notice(self, connection: Connection, process: Endpoint) -> Action:
-        return lambda: process.run(lambda: process.closed(connection))
+        return lambda: process.hear(lambda: process.closed(connection))
 
     # --- partitions ----------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Network:
             end = connection.ends[self._world.random.randrange(2)]
             if end.open:
                 connection.close(end.to)
-                end.to.run(lambda: end.to.closed(connection))
+                end.to.hear(lambda: end.to.closed(connection))
 
     def _heal(self, number: int) -> None:
         del self._partitions[number]

@@ -291,6 +291,7 @@ class NodeHost(Endpoint):
             case Answer(subscriber, message):
                 self._answer(subscriber, message)
             case Send(subscriber, packet):
+                self.cluster.archive.sent(self.plan.name, packet.end)
                 if subscriber in self._subscribers:
                     self._subscribers[subscriber].send(self, packet)
             case ReadLog():

@@ -33,6 +33,7 @@ class Process:
         self.alive = True
         self.paused = False
         self._held: deque[Action] = deque()
+        self._unheard: deque[Action] = deque()
 
     def after(self, delay_ms: float, action: Action) -> None:
         """Do something later, if this process is still alive then."""
@@ -47,6 +48,13 @@ class Process:
             return
         action()
 
+    def hear(self, action: Action) -> None:
+        """Take notice of something from outside, behind all that is still unheard."""
+        if self.alive and (self.paused or self._unheard):
+            self._unheard.append(action)
+        else:
+            self.run(action)
+
     def say(self, what: str) -> None:
         """Add a line to the story."""
         self.world.say(self.name, what)
@@ -58,13 +66,22 @@ class Process:
             self.paused = True
 
     def resume(self) -> None:
-        """Go on; what waited happens in its order."""
+        """Go on; what waited happens in its order.
+
+        What has come from outside is heard a little later: whatever else a process was at, writing
+        above all, goes on at once.
+        """
         if not self.alive or not self.paused:
             return
         self.say("goes on")
         self.paused = False
         while self._held and self.alive and not self.paused:
             self._held.popleft()()
+        self.after(self.world.between(0, 40), self._listen)
+
+    def _listen(self) -> None:
+        while self._unheard and self.alive and not self.paused:
+            self._unheard.popleft()()
 
     def die(self, why: str) -> None:
         """End: memory is gone, and everyone who is connected will notice, sooner or later."""
@@ -73,6 +90,7 @@ class Process:
         self.say(f"dies: {why}")
         self.alive = False
         self._held.clear()
+        self._unheard.clear()
         self.died()
 
     def died(self) -> None:

@@ -1,4 +1,4 @@
-"""Those who judge a drill: the item oracle against the plain one, and both against planted faults."""
+"""Those who judge a drill: the item oracle against the plain one, and planted faults."""
 
 from random import Random
 from typing import Any

@@ -1,0 +1,125 @@
+"""The queries of drills.  Nodes import this module: functions that queries use must be found."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from gated_source import GatedSource
+from pyarrow import parquet
+
+from rewake.connectors import Files, FileSink, ItemSource, ItemStream
+from rewake.connectors.item_stream import SCHEMA
+from rewake.graph.query import Query
+from rewake.operators.windows import count_window
+
+TUPLES = 200_000
+ITEMS = 2_000
+EVENT_TUPLES = 2_048
+WINDOW = 10
+HIGHEST = 900
+
+
+def item_source(seed: int = 1, tuples: int = TUPLES) -> ItemSource:
+    """The items of a drill."""
+    return ItemSource(ItemStream(seed, ITEMS), tuples=tuples, event_tuples=EVENT_TUPLES)
+
+
+def averages(
+    gate: Path,
+    *,
+    tuples: int = TUPLES,
+    shards: int = 1,
+    source_shards: int = 1,
+    approach: Any = "cec",
+    filter_approach: Any = None,
+    kept: bool = False,
+) -> Query:
+    """Filter by price, average per item over windows of ten: three nodes or more.
+
+    `kept`: the filter's output is a stream as well, so that it has a log.
+    """
+    query = Query("averages", approach=approach)
+    source = GatedSource(item_source(tuples=tuples), str(gate))
+    items = query.source("items", source, shards=source_shards)
+    cheap = items.filter(
+        f"item_price <= {HIGHEST}", name="cheap", shards=source_shards, approach=filter_approach
+    )
+    if kept:
+        cheap.to_stream("cheap")
+    results = cheap.aggregate(
+        by="item_id",
+        window=count_window(WINDOW),
+        avg="item_price",
+        max="item_time",
+        name="averages",
+        shards=shards,
+    )
+    results.to_stream("averages")
+    return query
+
+
+def united(gate: Path, tuples: int) -> Query:
+    """Two sources, of other items each, into one aggregate by way of a union."""
+    query = Query("united")
+    streams = [
+        query.source(f"items-{number}", GatedSource(item_source(number + 1, tuples), str(gate)))
+        for number in range(2)
+    ]
+    shifted = streams[1].map(
+        {"item_id": f"item_id + {ITEMS}", "item_price": "item_price", "item_time": "item_time"},
+        name="shifted",
+    )
+    shifted = shifted.map(shifted_back, name="same-types")
+    union = streams[0].union(shifted, name="union")
+    results = union.aggregate(
+        by="item_id",
+        window=count_window(WINDOW),
+        sum="item_price",
+        max="item_time",
+        name="averages",
+    )
+    results.to_stream("averages")
+    return query
+
+
+def shifted_back(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns with the types that they had."""
+    wanted = [pa.int32(), pa.int32(), pa.timestamp("us")]
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def files_to_files(folder: Path, tuples: int) -> Query:
+    """Parquet in, Parquet out."""
+    source = folder / "in"
+    source.mkdir()
+    for number in range(4):
+        first = number * tuples // 4
+        batch = ItemStream(1, ITEMS).batch(first, first + tuples // 4)
+        parquet.write_table(pa.Table.from_batches([batch]), source / f"part-{number}.parquet")
+    query = Query("files")
+    gated = GatedSource(Files(source, event_tuples=1_024), str(folder / "gate"))
+    items = query.source("items", gated)
+    cheap = items.filter(f"item_price <= {HIGHEST}", name="cheap")
+    results = cheap.aggregate(
+        by="item_id", window=count_window(WINDOW), avg="item_price", max="item_time",
+        name="averages",
+    )  # fmt: skip
+    results.to(FileSink(folder / "out", rows_per_file=1_000), name="sink")
+    return query
+
+
+def entered() -> Query:
+    """Producers send the items; otherwise as `averages`, with the filter beside the windows."""
+    query = Query("entered")
+    items = query.entry("entry", SCHEMA)
+    cheap = items.filter(f"item_price <= {HIGHEST}", name="cheap")
+    results = cheap.aggregate(
+        by="item_id",
+        window=count_window(WINDOW),
+        avg="item_price",
+        max="item_time",
+        name="averages",
+    )
+    results.to_stream("averages")
+    return query

@@ -1,0 +1,131 @@
+"""Clients of a running query: subscribers who come and go, producers who die."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drill_queries import HIGHEST, ITEMS, WINDOW, entered
+from drill_vocabulary import Drill, Reader, until, verdict
+
+from rewake.connectors import ItemStream
+from rewake.model.errors import OperatingFault
+from rewake.net.client import Producer
+
+STEP = 5_000
+
+
+def test_a_late_subscriber_gets_the_past_and_then_the_present(tmp_path: Path) -> None:
+    """Without a gap where the log ends and memory begins, and without a repeat."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.5)
+        late = Reader(drill.running.subscribe("averages", name="late"))
+        drill.let(0.8)
+        until(lambda: late.rows > 0)
+        drill.finish()
+        until(lambda: late.ended)
+        late.leave()
+    drill.check()
+    assert pa.Table.from_batches(late.batches).equals(drill.results())
+
+
+def test_a_subscriber_that_returns_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Also when the node that serves it has died meanwhile."""
+    with Drill(tmp_path) as drill:
+        parts, position = [], 0
+        for step in range(1, 5):
+            reader = Reader(drill.running.subscribe("averages", position=position, name="guest"))
+            drill.flow(0.2 * step)
+            until(lambda reader=reader: reader.rows > 0)
+            position = reader.leave()
+            parts += reader.batches
+            if step % 2:
+                drill.kill("averages")
+                drill.back("averages", step // 2 + 2)
+        reader = Reader(drill.running.subscribe("averages", position=position, name="guest"))
+        drill.finish()
+        until(lambda: reader.ended)
+        reader.leave()
+    drill.check()
+    found = verdict(pa.Table.from_batches(parts + reader.batches), drill.tuples)
+    assert found.right, found
+
+
+def test_a_position_that_no_log_has_is_an_error_of_the_client_alone(tmp_path: Path) -> None:
+    """The query does not mind."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.3)
+        confused = Reader(drill.running.subscribe("averages", position=10**12, name="confused"))
+        until(lambda: confused.error is not None)
+        with pytest.raises(OperatingFault, match="cannot be read from position 1000000000000: "):
+            confused.leave()
+        drill.finish()
+    drill.check()
+
+
+# --- producers -----------------------------------------------------------------------------------
+
+
+def send_from(producer: Producer, stop: int) -> None:
+    """Send the items from where the producer stands."""
+    stream = ItemStream(1, ITEMS)
+    while producer.position < stop:
+        first = producer.position
+        producer.send(stream.batch(first, min(first + STEP, stop)))
+
+
+@pytest.mark.parametrize("victims", [["entry"], ["entry", "averages"]], ids="+".join)
+def test_a_producer_outlives_the_entry_that_it_sends_to(tmp_path: Path, victims: list[str]) -> None:
+    """What was not durable is sent again; what was is not."""
+    tuples = 100_000
+    with Drill(tmp_path, entered(), tuples=tuples) as drill, drill.running.produce("entry") as out:
+        send_from(out, 40_000)
+        for life in (2, 3):
+            drill.kill(*victims)
+            send_from(out, 20_000 + 20_000 * life)
+            for victim in victims:
+                drill.back(victim, life)
+        send_from(out, tuples)
+        out.flush()
+        assert out.acknowledged == out.position == tuples
+        out.end()
+        drill.finish()
+    drill.check()
+
+
+def test_a_producer_that_died_is_continued_by_another(tmp_path: Path) -> None:
+    """It begins where all before is durable, so that a kill of the entry right then costs none."""
+    tuples = 100_000
+    with Drill(tmp_path, entered(), tuples=tuples) as drill:
+        for step in range(1, 5):
+            producer = drill.running.produce("entry")
+            send_from(producer, 20_000 * step)
+            producer.close()  # as a crash would: nothing is flushed
+            another = drill.running.produce("entry")
+            drill.kill("entry")
+            send_from(another, 20_000 * step)
+            another.flush()
+            another.close()
+            drill.back("entry", step + 1)
+        with drill.running.produce("entry") as producer:
+            send_from(producer, tuples)
+            producer.flush()
+            producer.end()
+            drill.finish()
+    drill.check()
+
+
+def test_what_a_producer_sent_is_counted_once(tmp_path: Path) -> None:
+    """All tuples of all windows, whoever died."""
+    tuples = 50_000
+    with Drill(tmp_path, entered(), tuples=tuples) as drill, drill.running.produce("entry") as out:
+        send_from(out, tuples // 2)
+        drill.kill("averages")
+        send_from(out, tuples)
+        out.end()
+        drill.finish()
+    items, prices, _ = ItemStream(1, ITEMS).batch(0, tuples).columns
+    kept = items.to_numpy()[prices.to_numpy() <= HIGHEST]
+    windows = np.bincount(kept, minlength=ITEMS) // WINDOW
+    found = np.bincount(drill.results().column("item_id").to_numpy(), minlength=ITEMS)
+    assert np.array_equal(windows, found)
