@@ -123,3 +123,42 @@ def entered() -> Query:
     )
     results.to_stream("averages")
     return query
+
+
+def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """All items as they are; but one of them is too much."""
+    times = batch.column("item_time").cast(pa.int64()).to_numpy()
+    if times.size and times[0] <= FATAL_TIME <= times[-1]:
+        raise ValueError("cannot price the item at 120000")
+    return batch
+
+
+# The tuple at position 120,000 was bought somewhere in these ten microseconds.
+FATAL_TIME = 1_700_000_000_000_000 + 120_000 * 10 + 5
+
+
+def failing(gate: Path, function: Any = picky) -> Query:
+    """As `averages`, with a map before the filter that fails for one tuple."""
+    query = Query("failing")
+    items = query.source("items", GatedSource(item_source(), str(gate)))
+    priced = items.map(function, name="cheap")
+    kept = priced.filter(f"item_price <= {HIGHEST}", name="kept")
+    results = kept.aggregate(
+        by="item_id",
+        window=count_window(WINDOW),
+        avg="item_price",
+        max="item_time",
+        name="averages",
+    )
+    results.to_stream("averages")
+    return query
+
+
+def overflowing(gate: Path) -> Query:
+    """A sum of numbers so large that a few of them leave 64 bits."""
+    query = Query("overflowing")
+    items = query.source("items", GatedSource(item_source(), str(gate)))
+    huge = items.map({"item_id": "item_id", "huge": "item_price * 9000000000000000"}, name="huge")
+    results = huge.aggregate(by="item_id", window=count_window(WINDOW), sum="huge", name="sums")
+    results.to_stream("sums")
+    return query

@@ -9,9 +9,12 @@ drill.check()                       # what came out is what should have, once ea
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,12 +23,12 @@ import pyarrow as pa
 from drill_queries import HIGHEST, ITEMS, TUPLES, WINDOW, averages
 from gated_source import open_gate
 
-from rewake.connectors.item_stream import ItemStream
+from rewake.connectors import ItemStream, StreamSource
 from rewake.graph.query import Query
 from rewake.lab.drill.item_oracle import Expected, Verdict, expected_windows, judge
 from rewake.net.client import Subscription
 from rewake.net.kill_points import Fault
-from rewake.net.processes import Launcher, Processes
+from rewake.net.processes import Launcher, Processes, _run
 from rewake.net.running import RunningQuery
 
 PATIENCE_SECONDS = 20.0
@@ -68,6 +71,63 @@ def verdict(results: pa.Table, tuples: int = TUPLES, *, in_order: bool = True) -
         WINDOW,
         in_order=in_order,
     )
+
+
+def durable_results(where: "Drill | Path", stream: str = "averages") -> pa.Table:
+    """What the log of a stream of one shard holds: all that was ever acknowledged, in order."""
+    folder, query = (
+        (where, averages(where / "gate"))
+        if isinstance(where, Path)
+        else (where.folder, where.query)
+    )
+    plan = query.plan()
+    ((node, output),) = plan.streams[stream]
+    schema = plan.node(node).outputs[output].schema
+    log = folder / "query" / "nodes" / node
+    reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
+    batches = []
+    while not reader.ended:
+        event = reader.read(0.0)
+        if event is not None:
+            batches.append(event.batch)
+    reader.close()
+    return pa.Table.from_batches(batches, schema)
+
+
+# --- drivers in processes of their own -----------------------------------------------------------
+
+
+def driver_command(folder: Path, faults: Iterable[Fault] = ()) -> list[str]:
+    """How a driver is started in a folder."""
+    words = [
+        str(each) for fault in faults for each in (fault.node, fault.point, fault.hit, fault.life)
+    ]
+    return [sys.executable, str(Path(__file__).parent / "drill_driver.py"), str(folder), *words]
+
+
+def run_driver(folder: Path, faults: Iterable[Fault] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a driver to its end, whichever it is, and wait until its nodes are gone as well."""
+    # Nodes inherit the pipes: with files instead, nobody waits for them here.
+    with (folder / "driver.txt").open("w+") as output:
+        driver = subprocess.Popen(driver_command(folder, faults), stdout=output, stderr=output)
+        code = driver.wait(PATIENCE_SECONDS * 2)
+        until(lambda: not processes_of(folder))
+        output.seek(0)
+        return subprocess.CompletedProcess(driver.args, code, "", output.read())
+
+
+def processes_of(folder: Path) -> list[int]:
+    """All processes that have to do with a driver in this folder: they have its output open."""
+    mine = str(folder / "driver.txt")
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if int(process.name) != os.getpid() and mine in (
+                os.readlink(process / "fd" / "1"),
+                os.readlink(process / "fd" / "2"),
+            ):
+                found.append(int(process.name))
+    return found
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -128,6 +188,7 @@ class Drill:
         reading: bool = True,
         **options: Any,
     ) -> None:
+        self.folder = folder
         self.gate = folder / "gate"
         self.tuples = tuples
         self.query = query or averages(self.gate, tuples=tuples, **options)
@@ -136,6 +197,7 @@ class Drill:
             self.query.plan(), folder / "query", self.launcher, faults=faults
         )
         self.plan = self.running.plan
+        self._launched: list[Any] = []
         self.stream = stream
         shards = len(self.plan.streams.get(stream, ())) if reading else 0
         self.readers = [
@@ -183,6 +245,14 @@ class Drill:
         assert self.running.await_end(PATIENCE_SECONDS), self.running.status()
         until(lambda: all(reader.ended for reader in self.readers))
 
+    def launch(self, node: str) -> None:
+        """One more attempt of a node, whatever others there are."""
+        launcher = self.launcher
+        task = launcher._tasks[node]
+        process = launcher._context.Process(target=_run, args=(task,), daemon=True)
+        process.start()
+        self._launched.append(process)
+
     def pids(self) -> list[int]:
         """The processes of all nodes that run now."""
         self.running.await_start(PATIENCE_SECONDS)
@@ -209,6 +279,8 @@ class Drill:
         for reader in self.readers:
             reader._leaving = True
         self.running.stop()
+        for process in self._launched:
+            process.join(PATIENCE_SECONDS)
         for reader in self.readers:
             reader.thread.join(PATIENCE_SECONDS)
             reader.subscription.close()

@@ -37,7 +37,7 @@ def check_same(found: ProgramOutput, expected: ProgramOutput) -> None:
 
 
 @pytest.mark.parametrize("name", PRECISE)
-@examples(250)
+@examples(200)
 @given(data=st.data())
 def test_output_under_every_precise_approach_is_the_failure_free_one(name, data):
     """Whenever processes die: the same tuples on each output, byte for byte, in order."""
@@ -50,7 +50,7 @@ def test_output_under_every_precise_approach_is_the_failure_free_one(name, data)
         check_same(run(case, name, crashes, last), expected)
 
 
-@examples(150)
+@examples(100)
 @given(program_cases(), st.data())
 def test_precise_approaches_agree_with_each_other(case, data):
     """An approach is about crashes alone: failure-free, all give the same output."""

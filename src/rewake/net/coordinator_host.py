@@ -30,7 +30,7 @@ from rewake.model.errors import DamagedData, StorageFault, UsageError
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
-from rewake.net.listener import Listener
+from rewake.net.listener import Listener, is_wildcard
 from rewake.net.loop import Loop
 from rewake.node.commands import (
     CoordinatorCommand,
@@ -72,19 +72,24 @@ class CoordinatorHost:
         faults: Iterable[Fault] = (),
         on_end: Callable[[str | None], None] | None = None,
     ) -> None:
+        if is_wildcard(host):
+            raise UsageError(
+                f"nodes cannot connect to {host or 'no address'}; give the address under which "
+                "their machines reach this one"
+            )
         self._folder = folder
         self._store = LocalStore(folder, create=True)
         if not self._store.try_lock():
             self._store.close()
             raise UsageError(f"another driver runs a query in {folder}; stop it, or use a new one")
+        self.token = Token(token_bytes(TOKEN_BYTES))
         try:
             self._coordinator = Coordinator(plan, _read_state(self._store))
+            self._listener = Listener(self.token, host, allow_remote=allow_remote)
         except BaseException:
             self._store.close()  # and with it the lock: the right query may come next
             raise
-        self.token = Token(token_bytes(TOKEN_BYTES))
         self._loop = Loop()
-        self._listener = Listener(self.token, host, allow_remote=allow_remote)
         self.address: Address = self._listener.address
         self._points = KillPoints("coordinator", faults, folder)
         self._on_end = on_end

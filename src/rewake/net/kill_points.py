@@ -40,6 +40,9 @@ _COORDINATOR = (
 # On the writer's own thread: while the bytes are on their way to the disk.
 _WRITER = ("writer.durable",)
 
+# In the folder of a query: a line "node point hit life" for every fault that fired.
+FIRED_FILE = "faults/fired"
+
 POINTS: tuple[str, ...] = (
     *_LIFE,
     *(f"node.after_{name}" for name in _EVENTS),
@@ -76,8 +79,8 @@ class Fault:
 class KillPoints:
     """The faults of one process, and how often it has passed each point.
 
-    `folder` is where attempts are counted: one that died before it had an epoch has left no other
-    trace, and its successor must not die of the same fault.
+    Under `folder`, attempts are counted, since one that died before it had an epoch leaves no other
+    trace and its successor must not die of the same fault; and faults that fired are listed.
     """
 
     def __init__(self, node: str, faults: Iterable[Fault] = (), folder: Path | None = None) -> None:
@@ -87,8 +90,10 @@ class KillPoints:
                 self._waiting.setdefault(fault.point, []).append(fault)
         self._passed: dict[str, int] = {}
         self.life = 1
+        self._fired: Path | None = None
         if self._waiting and folder is not None:
-            self.life = _count_attempt(folder / "attempts" / node)
+            self.life = _count_attempt(folder / "faults" / f"{node}.attempts")
+            self._fired = folder / FIRED_FILE
 
     def hit(self, point: str) -> None:
         """The process passes a point."""
@@ -98,13 +103,21 @@ class KillPoints:
         self._passed[point] = passed = self._passed.get(point, 0) + 1
         for fault in waiting:
             if fault.hit == passed and fault.life in (0, self.life):
-                sign = signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP
-                os.kill(os.getpid(), sign)
+                self._fire(fault)
+
+    def _fire(self, fault: Fault) -> None:
+        if self._fired is not None:
+            _append(self._fired, f"{fault.node} {fault.point} {fault.hit} {self.life}\n")
+        os.kill(os.getpid(), signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP)
 
 
 def _count_attempt(path: Path) -> int:
     """One more attempt; how many there have been."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.write(b".")
+    _append(path, ".")
     return path.stat().st_size
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)

@@ -18,7 +18,7 @@ from rewake.net.connection import AUTHENTICATION_SECONDS, Connection, prepare
 from rewake.net.wire import AUTHENTICATED, Limits
 from rewake.node.messages import Address
 
-__all__ = ["CannotListen", "Listener", "PortTaken"]
+__all__ = ["CannotListen", "Listener", "PortTaken", "address_towards", "is_wildcard"]
 
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 1024
@@ -129,6 +129,28 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether `host` stands for every address of a machine, and so tells nobody where to connect."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def address_towards(peer: Address) -> str:
+    """The address of this machine that `peer`, and whoever is where it is, can connect to.
+
+    Nothing is sent: the system only says from where it would send.
+    """
+    family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(peer)
+        except (OSError, OverflowError) as error:
+            raise CannotListen(f"there is no way from here to {peer[0]}: {error}") from error
+        return str(asking.getsockname()[0])
 
 
 def _listening(host: str, port: int) -> socket.socket:

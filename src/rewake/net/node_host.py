@@ -29,12 +29,13 @@ from rewake.model.errors import (
     OperatingFault,
     OutOfRange,
     RewakeError,
+    StorageFull,
 )
 from rewake.net.authentication import Token
 from rewake.net.connection import Connection
 from rewake.net.downstream import Downstream
 from rewake.net.kill_points import Fault, KillPoints
-from rewake.net.listener import Listener
+from rewake.net.listener import Listener, address_towards
 from rewake.net.loop import Loop
 from rewake.net.node_log import NodeLog
 from rewake.net.upstream import Upstream
@@ -70,6 +71,8 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 
+# For the first word with the coordinator, and then for the epoch.
+_REACH_SECONDS = 5.0
 _WELCOME_SECONDS = 20.0
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
@@ -92,6 +95,9 @@ class NodeTask:
     limits: NodeLimits = field(default_factory=NodeLimits)
     faults: tuple[Fault, ...] = ()
     mode: Mode = Mode.STABLE
+    # Where the node listens; by default where the coordinator, and so everyone else, can reach it.
+    listen: str = ""
+    allow_remote: bool = False
 
     def __repr__(self) -> str:
         return f"NodeTask({self.plan.name!r})"
@@ -110,8 +116,10 @@ class NodeHost:
         self._token = Token.from_text(task.token)
         self._points = KillPoints(task.plan.name, task.faults, Path(task.folder))
         self._loop = Loop()
-        self._listener = Listener(self._token)
+        listen = task.listen or address_towards(task.coordinator)
+        self._listener = Listener(self._token, listen, allow_remote=task.allow_remote)
         self._control: Connection | None = None
+        self._reached = False
         self._welcome: Welcome | None = None
         self._stop: str | None = None
         self._log: NodeLog | None = None
@@ -146,12 +154,13 @@ class NodeHost:
         self._listener.close()
 
     def _register(self) -> None:
-        deadline = self._loop.now() + _WELCOME_SECONDS
+        started = self._loop.now()
         while self._welcome is None and self._stop is None:
             if self._control is None or self._control.closed:
                 self._call_coordinator()
             self._loop.run_once(0.05)
-            if self._loop.now() > deadline:
+            patience = _WELCOME_SECONDS if self._reached else _REACH_SECONDS
+            if self._loop.now() > started + patience:
                 host, port = self._task.coordinator
                 raise CoordinatorLost(
                     f"node {self._plan.name!r} cannot reach the coordinator at {host}:{port}; the "
@@ -396,8 +405,9 @@ class NodeHost:
 
     # --- what the coordinator says (Handler) -------------------------------------------------
 
-    def authenticated(self, connection: Connection) -> None:
+    def authenticated(self, connection: Connection) -> None:  # noqa: ARG002
         """The registration is under way."""
+        self._reached = True
 
     def received(self, connection: Connection, messages: list[Any]) -> None:  # noqa: ARG002
         """Epoch, peers, orders."""
@@ -422,7 +432,7 @@ class NodeHost:
 
     def closed(self, connection: Connection) -> None:
         """Without its coordinator a node does not know whether it may go on: it ends."""
-        if connection is self._control and self._welcome is not None:
+        if connection is self._control and self._reached:
             raise CoordinatorLost(
                 f"node {self._plan.name!r} lost its coordinator: {connection.ended}"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from rewake.graph.plan import NodePlan
@@ -13,7 +12,14 @@ from rewake.log.layout import DESCRIPTOR
 from rewake.log.pipeline import State
 from rewake.log.reader import LogReader, Tail
 from rewake.log.retention import Needs, Retention
-from rewake.model.errors import Fenced, LogExists, UsageError, WriterFailed
+from rewake.model.errors import (
+    Fenced,
+    LogExists,
+    LogInUse,
+    OperatingFault,
+    UsageError,
+    WriterFailed,
+)
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.writer import LogWriter
 
@@ -40,8 +46,7 @@ class NodeLog:
         on_durable: Callable[[int], None],
     ) -> None:
         if not (folder / DESCRIPTOR).exists():
-            with suppress(LogExists):
-                create_log(folder, plan.name, {"query": fingerprint})
+            self._create(folder, plan.name, fingerprint)
         self._writer: LogWriter = open_log_writer(
             folder, epoch=epoch, holder=f"epoch {epoch}", limits=_LIMITS, on_durable=on_durable
         )
@@ -50,6 +55,18 @@ class NodeLog:
         self._retention = _KEEP_ALL if plan.keeps_history else _KEEP_NOTHING
         self._tails: dict[int, Tail] = {}
         self._trimmed = 0
+
+    @staticmethod
+    def _create(folder: Path, name: str, fingerprint: str) -> None:
+        try:
+            create_log(folder, name, {"query": fingerprint})
+        except LogExists:
+            return  # an earlier attempt was quicker
+        except LogInUse as error:
+            raise OperatingFault(
+                f"an earlier attempt of node {name!r} is still creating its log in {folder}; the "
+                "next attempt looks again"
+            ) from error
 
     def _check_owner(self, fingerprint: str, folder: Path) -> None:
         known = self._writer.descriptor.metadata.get("query")

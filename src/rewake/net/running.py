@@ -17,6 +17,7 @@ from rewake.model.errors import OperatingFault, RewakeError, UsageError
 from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.kill_points import Fault
+from rewake.net.listener import LOOPBACK
 from rewake.net.node_host import NodeTask
 from rewake.net.processes import Launcher, Processes
 from rewake.node.limits import NodeLimits
@@ -27,7 +28,12 @@ class QueryFailed(RewakeError):
 
 
 class RunningQuery:
-    """A handle on a query from its start to its end; a context manager that stops it."""
+    """A handle on a query from its start to its end; a context manager that stops it.
+
+    `listen` is the address of this machine under which nodes and clients reach it.  Any but a
+    loopback address needs `allow_remote=True`, because the bytes on the wire are authenticated
+    but not encrypted.
+    """
 
     def __init__(
         self,
@@ -38,12 +44,16 @@ class RunningQuery:
         limits: NodeLimits | None = None,
         faults: Iterable[Fault] = (),
         mode: Mode = Mode.STABLE,
+        listen: str = LOOPBACK,
+        allow_remote: bool = False,
     ) -> None:
         self.plan = plan
         self.folder = Path(folder)
         self._launcher = launcher
         faults = tuple(faults)
-        self._host = CoordinatorHost(plan, self.folder, faults=faults)
+        self._host = CoordinatorHost(
+            plan, self.folder, host=listen, allow_remote=allow_remote, faults=faults
+        )
         self._closed = False
         self._host.start()
         tasks = [
@@ -56,6 +66,7 @@ class RunningQuery:
                 limits=limits or NodeLimits(),
                 faults=faults,
                 mode=mode,
+                allow_remote=allow_remote,
             )
             for node in plan.nodes
         ]

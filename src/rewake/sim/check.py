@@ -20,7 +20,7 @@ class Archive:
     """The durable frames of every node, by sequence, also those that were trimmed since."""
 
     def __init__(self, plan: Plan) -> None:
-        self._epochs: dict[str, int] = {}
+        self._epochs: dict[str, set[int]] = {}
         self.frames: dict[str, list[Frame]] = {each.name: [] for each in plan.nodes if each.logs}
 
     def durable(self, node: str, log: TimedLog, told: range, epoch: int) -> None:
@@ -59,8 +59,9 @@ class Archive:
 
     def welcomed(self, node: str, epoch: int) -> None:
         """An attempt was given an epoch: no other attempt of this node ever had it."""
-        assert epoch > self._epochs.get(node, 0), f"{node}: epoch {epoch} was given twice"
-        self._epochs[node] = epoch
+        given = self._epochs.setdefault(node, set())
+        assert epoch not in given, f"{node}: epoch {epoch} was given twice"
+        given.add(epoch)
 
     def tuples(self, node: str) -> int:
         """How many result tuples a node has durably."""

@@ -70,7 +70,7 @@ class FaultSchedule:
         for disk in self._cluster.disks.values():
             disk.heal()
         for attempt in list(self._cluster.launcher.attempts):
-            attempt.commands_to_live = None
+            attempt.commands_to_live = attempt.on_append = None
             attempt.resume()
 
     # --- the faults --------------------------------------------------------------------------
@@ -102,13 +102,19 @@ class FaultSchedule:
             self._world.schedule(self._world.between(20, 2500), victim.resume)
 
     def _zombie(self) -> None:
-        """One sleeps, another attempt takes over, then the first goes on where it was."""
-        victim = self._victim()
-        if victim is None or self._cluster.launcher.driver is None:
+        """One sleeps while it writes, another takes over, then the first goes on where it was."""
+        writers = [each for each in self._cluster.launcher.attempts if each.plan.logs]
+        if not writers:
             return
-        victim.pause()
-        self._world.schedule(self._world.between(20, 400), victim.resume)
-        self._cluster.launcher.launch(victim.plan.name)
+        victim = self._world.random.choice(writers)
+
+        def sleep() -> None:
+            if victim.alive and self._cluster.launcher.driver is not None:
+                victim.pause()
+                self._world.schedule(self._world.between(20, 400), victim.resume)
+                self._cluster.launcher.launch(victim.plan.name)
+
+        victim.on_append = sleep
 
     def _disk(self) -> str:
         return self._world.random.choice([each.name for each in self._cluster.plan.nodes])

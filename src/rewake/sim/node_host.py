@@ -100,6 +100,8 @@ class NodeHost(Endpoint):
         self._told = 0
         # Set by a fault: die when so many further commands have been performed.
         self.commands_to_live: int | None = None
+        # Set by a fault: happens while the next append is on its way to the disk.
+        self.on_append: Callable[[], None] | None = None
         cluster.network.listen(self)
         self.say("starts")
         self._call_coordinator()
@@ -282,6 +284,9 @@ class NodeHost(Endpoint):
             case Append(record):
                 assert self.log is not None
                 self.log.append(record)
+                if self.on_append is not None:
+                    self.world.schedule(self.world.between(0, 2), self.on_append)
+                    self.on_append = None
             case Connect(channel, position):
                 self._connect(channel, position)
             case Acknowledge(channel, ack):

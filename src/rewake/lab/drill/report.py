@@ -130,14 +130,14 @@ def _latencies(seen: Timeline) -> pa.Table:
 
 
 def _long(seconds: np.ndarray[Any, Any], series: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
-    """One row per point, as the charts want it; points without a value are left out."""
+    """One row per point, as the charts want it; a null is a gap in the line."""
     tables = []
     for name, values in series.items():
         known = np.isfinite(values)
         columns = {
-            "seconds": seconds[known],
-            "value": np.maximum(values[known], 0.1),
-            "series": [name] * int(known.sum()),
+            "seconds": np.round(seconds, 3),
+            "value": pa.array(np.maximum(np.where(known, values, 1.0), 0.1), mask=~known),
+            "series": [name] * len(values),
         }
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)
@@ -152,7 +152,9 @@ def _chart(table: pa.Table, title: str, marks: list[tuple[float, str]], *, log: 
         raise UsageError(
             "reports need the packages of the extra `report`: pip install 'rewake[report]'"
         ) from error
-    scale = altair.Scale(type="log") if log else altair.Scale(zero=True)
+    # Inputs and results differ by the size of a window, and nothing comes during an outage: a
+    # scale that is logarithmic but for the smallest values shows both, and zero.
+    scale = altair.Scale(type="log") if log else altair.Scale(type="symlog", constant=1000)
     lines = (
         altair.Chart(altair.Data(values=table.to_pylist()))
         .mark_line(strokeWidth=1.4, point=altair.OverlayMarkDef(size=12))

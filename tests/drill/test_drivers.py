@@ -1,0 +1,149 @@
+"""Drivers that stop, die, collide, or are interrupted: the folder is all that a query needs."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from drill_queries import TUPLES, averages
+from drill_vocabulary import (
+    Drill,
+    alive,
+    children,
+    driver_command,
+    durable_results,
+    processes_of,
+    until,
+)
+from gated_source import open_gate
+
+from rewake.model.errors import UsageError
+from rewake.net.client import ENDPOINT_FILE
+from rewake.net.processes import Processes
+from rewake.net.running import RunningQuery
+
+
+def test_a_query_that_is_stopped_goes_on_when_started_again(tmp_path: Path) -> None:
+    """Four times on one folder; whoever reads goes on where it was."""
+    for step in range(1, 5):
+        with Drill(tmp_path) as drill:
+            drill.flow(0.2 * step)
+            assert drill.epoch("averages") == step
+    with Drill(tmp_path) as drill:
+        drill.finish()
+    drill.check()
+
+
+def test_a_driver_that_is_killed_leaves_nothing_running_and_can_be_replaced(
+    tmp_path: Path,
+) -> None:
+    """Its nodes find out by themselves, within seconds."""
+    for step in range(1, 3):
+        open_gate(tmp_path / "gate", TUPLES // 3 * step)
+        driver = start_driver(tmp_path)
+        until(lambda: "started" in (tmp_path / "driver.txt").read_text())
+        nodes = processes_of(tmp_path)
+        assert len(nodes) >= 4, "three nodes and a driver at the least"
+        until(lambda step=step: results_of(tmp_path) > 1000 * step)
+        driver.kill()
+        driver.wait()
+        until(lambda: not processes_of(tmp_path), 10.0)
+    with Drill(tmp_path) as drill:
+        drill.finish()
+    drill.check()
+
+
+def start_driver(folder: Path) -> "subprocess.Popen[bytes]":
+    """A driver in a process of its own; what it says is in a file."""
+    with (folder / "driver.txt").open("w") as output:
+        return subprocess.Popen(driver_command(folder), stdout=output, stderr=output)
+
+
+def results_of(folder: Path) -> int:
+    """How many results are durable."""
+    if not list(folder.glob("query/nodes/averages/segment-*")):
+        return 0
+    return durable_results(folder).num_rows
+
+
+def test_ctrl_c_ends_driver_and_nodes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The signal reaches every process of the terminal; the driver stops its nodes in order."""
+    open_gate(tmp_path / "gate", TUPLES // 2)
+    with (tmp_path / "driver.txt").open("w") as output:
+        driver = subprocess.Popen(
+            driver_command(tmp_path), stdout=output, stderr=output, start_new_session=True
+        )
+    until(lambda: results_of(tmp_path) > 1000)
+    os.killpg(driver.pid, signal.SIGINT)
+    assert driver.wait(20.0) != 0
+    until(lambda: not processes_of(tmp_path), 10.0)
+    said = (tmp_path / "driver.txt").read_text()
+    assert said.count("Traceback") == 1, said
+    assert "KeyboardInterrupt" in said
+    assert not (tmp_path / "query" / ENDPOINT_FILE).exists()
+    with Drill(tmp_path) as drill:
+        drill.finish()
+    drill.check()
+
+
+def test_another_query_is_refused_and_the_right_one_is_not(tmp_path: Path) -> None:
+    """A folder belongs to the query that began there."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.2)
+    other = averages(tmp_path / "gate", approach="instant").plan()
+    with pytest.raises(UsageError, match="holds the state of another query"):
+        RunningQuery(other, tmp_path / "query", Processes())
+    with Drill(tmp_path) as drill:
+        drill.finish()
+    drill.check()
+
+
+def test_two_drivers_on_one_folder_are_refused(tmp_path: Path) -> None:
+    """The one that runs does not notice."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.2)
+        with pytest.raises(UsageError, match="another driver runs a query in"):
+            RunningQuery(drill.plan, tmp_path / "query", Processes())
+        drill.finish()
+    drill.check()
+
+
+def test_a_launcher_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Half of the nodes had been started."""
+
+    class Failing(Processes):
+        def _launch(self, name: str) -> None:
+            if name == "averages":
+                raise OSError("no more processes")
+            super()._launch(name)
+
+    plan = averages(tmp_path / "gate").plan()
+    with pytest.raises(OSError, match="no more processes"):
+        RunningQuery(plan, tmp_path / "query", Failing())
+    assert not (tmp_path / "query" / ENDPOINT_FILE).exists()
+    with Drill(tmp_path) as drill:
+        drill.finish()
+    drill.check()
+
+
+def test_nothing_is_left_behind_after_a_stop(tmp_path: Path) -> None:
+    """No process, no open port, no endpoint, no lock, no draft."""
+    before = set(children())
+    with Drill(tmp_path) as drill:
+        drill.flow(0.2)
+        pids = drill.pids()
+        port = drill.running.endpoint.address[1]
+        assert port in listening()
+    assert not any(alive(pid) for pid in pids)
+    assert set(children()) <= before
+    assert port not in listening()
+    assert not (tmp_path / "query" / ENDPOINT_FILE).exists()
+    assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".tmp")]
+
+
+def listening() -> set[int]:
+    """The ports of this machine that somebody listens at."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    return {int(each[1].rpartition(":")[2], 16) for each in fields if each[3] == "0A"}

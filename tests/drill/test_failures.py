@@ -1,0 +1,61 @@
+"""Failures that no restart cures: the query ends, says which node and why, and keeps what it had."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drill_queries import WINDOW, failing, overflowing
+from drill_vocabulary import Drill, alive, durable_results, expected
+
+from rewake.net.client import ENDPOINT_FILE
+from rewake.net.running import QueryFailed
+
+
+def test_a_function_that_raises_ends_the_query_with_its_error(tmp_path: Path) -> None:
+    """What was durable before stays, and is a right beginning of what should have come."""
+    with Drill(tmp_path, failing(tmp_path / "gate"), reading=False) as drill:
+        pids = drill.pids()
+        drill.let(1.0)
+        with pytest.raises(QueryFailed, match=r"node 'cheap': .*cannot price the item at 120000"):
+            drill.running.await_end(20.0)
+        assert not drill.running.active
+    assert not any(alive(pid) for pid in pids)
+    assert not (tmp_path / "query" / ENDPOINT_FILE).exists()
+    check_beginning(durable_results(drill))
+
+
+def check_beginning(results: pa.Table) -> None:
+    """The results are the first of those that all of the input has."""
+    due = expected()
+    count = results.num_rows
+    times = results.column("max_item_time").to_numpy().astype(np.int64)
+    assert np.array_equal(times, due.closed_at[:count])
+    assert np.array_equal(results.column("item_id").to_numpy(), due.items[:count])
+    assert np.array_equal(results.column("avg_item_price").to_numpy(), due.totals[:count] / WINDOW)
+
+
+def test_a_sum_that_overflows_ends_the_query(tmp_path: Path) -> None:
+    """The next attempt would meet the same tuples: it is not made again and again."""
+    with (
+        Drill(tmp_path, overflowing(tmp_path / "gate"), stream="sums", reading=False) as drill,
+        pytest.raises(QueryFailed, match="node 'sums': .*overflow"),
+    ):
+        drill.let(1.0)
+        drill.running.await_end(20.0)
+
+
+def test_a_node_whose_code_cannot_be_loaded_is_not_tried_for_ever(tmp_path: Path) -> None:
+    """A function that the processes of nodes cannot import."""
+    with (
+        Drill(tmp_path, failing(tmp_path / "gate", _here), reading=False) as drill,
+        pytest.raises(QueryFailed, match="node 'cheap' cannot be run: .*3 times in a row"),
+    ):
+        drill.running.await_end(20.0)
+
+
+def _here(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """This module has a name that only pytest knows."""
+    assert os.getpid()
+    return batch
