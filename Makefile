@@ -26,7 +26,7 @@ run: $(READY) ## Run the demo
 
 test: lint ## Run every check: lint, types, layers, tests, then the tests that start Spark
 	@echo "==> tests"
-	@$(BIN)/pytest -q -m "not spark" -n $(WORKERS)
+	@$(BIN)/pytest -q -m "not spark and not soak" -n $(WORKERS)
 	@echo "==> tests on Spark"
 	@$(BIN)/pytest -q -m spark
 
@@ -50,8 +50,10 @@ fuzz: $(VENV)/.ready-fuzz ## Fuzz the decoders of stored and received bytes
 bench: $(READY) ## Measure the core on this machine
 	@$(BIN)/rewake bench core
 
-soak: $(READY) ## Run the property and crash tests 20 times longer
+soak: $(READY) ## Run the property and crash tests 20 times longer, and every drill
 	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
+	@echo "==> drills: every kill point, twice; 1,400 random kills"
+	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
 
 docs: $(VENV)/.ready-docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

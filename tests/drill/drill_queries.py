@@ -10,6 +10,8 @@ from pyarrow import parquet
 from rewake.connectors import Files, FileSink, ItemSource, ItemStream
 from rewake.connectors.item_stream import SCHEMA
 from rewake.graph.query import Query
+from rewake.graph.steps import Port
+from rewake.graph.stream import Stream
 from rewake.operators.windows import count_window
 
 TUPLES = 200_000
@@ -141,8 +143,8 @@ def failing(gate: Path, function: Any = picky) -> Query:
     """As `averages`, with a map before the filter that fails for one tuple."""
     query = Query("failing")
     items = query.source("items", GatedSource(item_source(), str(gate)))
-    priced = items.map(function, name="cheap")
-    kept = priced.filter(f"item_price <= {HIGHEST}", name="kept")
+    mapped = items.map(function, name="picky", fragment="priced")
+    kept = mapped.filter(f"item_price <= {HIGHEST}", name="kept", fragment="priced")
     results = kept.aggregate(
         by="item_id",
         window=count_window(WINDOW),
@@ -161,4 +163,19 @@ def overflowing(gate: Path) -> Query:
     huge = items.map({"item_id": "item_id", "huge": "item_price * 9000000000000000"}, name="huge")
     results = huge.aggregate(by="item_id", window=count_window(WINDOW), sum="huge", name="sums")
     results.to_stream("sums")
+    return query
+
+
+def chained(gate: Path) -> Query:
+    """Windows over the results of windows, each under an approach of its own."""
+    query = averages(gate)
+    first = Stream(query, Port(query.graph().steps[-1]))
+    second = first.aggregate(
+        by="item_id",
+        window=count_window(3),
+        last="avg_item_price",
+        name="highest",
+        approach="instant",
+    )
+    second.to_stream("highest")
     return query

@@ -31,7 +31,7 @@ from rewake.net.kill_points import Fault
 from rewake.net.processes import Launcher, Processes, _run
 from rewake.net.running import RunningQuery
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 def until(happened: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:

@@ -1,9 +1,11 @@
 """Every kill point, and a scenario in which it is certainly passed.
 
 A scenario is a query and perhaps an accident before: some points lie on the way back.  The table is
-complete: `test_kill_points` compares it with the points that there are.
+complete: `test_kill_points` compares it with the points that there are.  Run as a program, this
+module prints it.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +54,7 @@ NODE_PLACES = (
     Place("recovery.replaying", life=2, after=_DEAD_AVERAGES),
     Place("recovery.replayed", life=2, after=_DEAD_AVERAGES),
     Place("node.before_work", hit=15),
-    Place("node.before_durable", hit=3),
+    Place("node.before_durable"),
     Place("node.before_commit", "sink", 2, query="files"),
     Place("node.after_commit", "sink", 2, query="files"),
     Place("node.stopping"),
@@ -61,7 +63,7 @@ NODE_PLACES = (
     Place("node.after_lost", after=_DEAD_FILTER),
     Place("node.after_arrived", hit=12),
     Place("node.after_source_ended", "items"),
-    Place("node.after_durable", hit=4),
+    Place("node.after_durable"),
     Place("node.after_delivered", "sink", 2, query="files"),
     Place("node.after_subscribed", "cheap"),
     Place("node.after_unsubscribed", "cheap", after=_DEAD_AVERAGES),
@@ -89,7 +91,7 @@ NODE_PLACES = (
     Place("channel.after_Trim"),
     Place("channel.before_Finish", "items"),
     Place("channel.after_Finish"),
-    Place("writer.durable", hit=3),
+    Place("writer.durable"),
 )
 
 _DRIVER = "coordinator"
@@ -127,3 +129,19 @@ def fired(folder: Path) -> list[str]:
     """The points whose faults fired, in that order."""
     path = folder / FIRED_FILE
     return [line.split()[1] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def table() -> str:
+    """All places, one in a line: the point, whose, when, and what happens besides."""
+    lines = []
+    for place in NODE_PLACES + DRIVER_PLACES:
+        after = "" if place.after is None else f"after {place.after.node} died"
+        lines.append(
+            f"{place.point:28} {place.query:9} {place.node:12} passing {place.hit:2}, life "
+            f"{place.life}  {after or place.needs}".rstrip()
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table())

@@ -3,10 +3,11 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from drill_queries import TUPLES, averages
+from drill_queries import TUPLES, averages, files_to_files
 from drill_vocabulary import (
     Drill,
     alive,
@@ -15,9 +16,11 @@ from drill_vocabulary import (
     durable_results,
     processes_of,
     until,
+    verdict,
 )
 from gated_source import open_gate
 
+from rewake.connectors import read_parts
 from rewake.model.errors import UsageError
 from rewake.net.client import ENDPOINT_FILE
 from rewake.net.processes import Processes
@@ -85,6 +88,46 @@ def test_ctrl_c_ends_driver_and_nodes_and_leaves_nothing_behind(tmp_path: Path) 
     with Drill(tmp_path) as drill:
         drill.finish()
     drill.check()
+
+
+def test_a_driver_that_sleeps_for_a_while_goes_on(tmp_path: Path) -> None:
+    """Longer than its nodes may be silent; data flows without it."""
+    open_gate(tmp_path / "gate", TUPLES // 2)
+    driver = start_driver(tmp_path)
+    until(lambda: results_of(tmp_path) > 1000)
+    driver.send_signal(signal.SIGSTOP)
+    open_gate(tmp_path / "gate", TUPLES)
+    time.sleep(1.0)
+    driver.send_signal(signal.SIGCONT)
+    assert driver.wait(20.0) == 0
+    found = verdict(durable_results(tmp_path), TUPLES)
+    assert found.right, found
+
+
+def test_a_query_may_be_stopped_before_it_has_started(tmp_path: Path) -> None:
+    """Nodes that come later are sent away."""
+    before = set(children())
+    with Drill(tmp_path, reading=False):
+        pass
+    assert set(children()) <= before
+    with Drill(tmp_path) as drill:
+        drill.finish()
+    drill.check()
+
+
+def test_a_query_that_has_ended_changes_nothing_when_started_again(tmp_path: Path) -> None:
+    """Its files are all there, and stay as they are."""
+    tuples = 80_000
+    query = files_to_files(tmp_path, tuples)
+    written = []
+    for _ in range(2):
+        with Drill(tmp_path, query, tuples=tuples, reading=False) as drill:
+            drill.finish()
+        files = sorted((tmp_path / "out").iterdir())
+        written.append([(each.name, each.stat().st_mtime_ns) for each in files])
+    assert written[0] == written[1]
+    found = verdict(read_parts(tmp_path / "out"), tuples)
+    assert found.right, found
 
 
 def test_another_query_is_refused_and_the_right_one_is_not(tmp_path: Path) -> None:

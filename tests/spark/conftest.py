@@ -1,4 +1,7 @@
-"""One Spark session per module that needs one: starting it takes seconds."""
+"""One Spark session for the whole folder: starting it takes seconds.
+
+Tests that need a session of another kind, or none, run in processes of their own.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -16,20 +19,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from task_vocabulary import require_spark
 
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    """Return a session on whatever Java this machine has."""
-    require_spark()
-    session = local_session(cores=2, app_name="rewake-tests")
-    yield session
-    session.stop()
+NODES = 6
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def node_session() -> Iterator["SparkSession"]:
-    """Return a session with room for three nodes and one task more."""
+    """Return a session with room for six nodes and one task more."""
     require_spark()
-    session = local_session(cores=1, nodes=3, app_name="rewake-tests")
+    session = local_session(cores=1, nodes=NODES, app_name="rewake-tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark(node_session: "SparkSession") -> "SparkSession":
+    """Return the session, for tests that run no nodes."""
+    return node_session

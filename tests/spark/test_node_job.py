@@ -62,7 +62,7 @@ def test_a_killed_node_is_started_again_and_no_other(
 
 
 def test_other_work_goes_on_beside_the_nodes(job: NodeJob, node_session: "SparkSession") -> None:
-    """There is a slot more than there are nodes."""
+    """There are more slots than nodes."""
     assert node_session.range(1000).count() == 1000
     assert job.running
 
@@ -92,16 +92,16 @@ def test_nodes_that_do_not_leave_are_cancelled(
 
 def test_too_few_slots_are_an_error_at_the_start(node_session: "SparkSession") -> None:
     """With what to do; never a hang."""
-    assert slots(node_session) == 4
-    job = NodeJob(node_session, 5, living_entry("unused"), [].append)
-    with pytest.raises(TooFewSlots, match=r"5 nodes at once but Spark has 4 slots.*local\[7\]"):
+    assert slots(node_session) == 7
+    job = NodeJob(node_session, 8, living_entry("unused"), [].append)
+    with pytest.raises(TooFewSlots, match=r"8 nodes at once but Spark has 7 slots.*local\[10\]"):
         job.start()
     job.stop()
 
 
 def test_a_probe_counts_what_runs_at_once(node_session: "SparkSession") -> None:
     """For sessions whose settings do not tell."""
-    assert together(probe(node_session, 6, None, hold=True)) == 4
+    assert together(probe(node_session, 9, None, hold=True)) == 7
 
 
 def test_a_coordinator_out_of_reach_is_an_error_at_the_start(
@@ -141,8 +141,8 @@ def test_another_python_on_the_workers_is_an_error_at_the_start(
 
 
 def test_a_probe_that_gets_no_slot_is_given_up(job: NodeJob, node_session: "SparkSession") -> None:
-    """All slots are taken: three by nodes, one by a task that waits."""
-    other = NodeJob(node_session, 1, _sleeper(), [].append)
+    """All slots are taken: three by nodes, four by tasks that wait."""
+    other = NodeJob(node_session, 4, _sleeper(), [].append)
     other._thread.start()
     until(lambda: other.submitted == 1)
     until(lambda: len(node_session.sparkContext.statusTracker().getActiveStageIds()) == 2)

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from rewake.model.errors import UsageError
 from rewake.spark.probe import Worker, together
 from rewake.spark.session import session_settings
-from rewake.spark.slots import TooFewSlots, check_slots, refuse_speculation, slots
+from rewake.spark.slots import TooFewSlots, check_slots, slots
 
 
 class Settings:
@@ -56,14 +55,6 @@ def test_too_few_slots_say_how_to_get_more() -> None:
         check_slots(cluster, 4, 2)
     check_slots(local, 2, 2)
     check_slots(local, 100, None)
-
-
-def test_speculation_is_refused() -> None:
-    """Spark would start second copies of nodes that are well."""
-    session: Any = Settings(master="local[2]", speculation="true")
-    with pytest.raises(UsageError, match=r"spark\.speculation=false"):
-        refuse_speculation(session)
-    refuse_speculation(Settings(master="local[2]"))  # type: ignore[arg-type]
 
 
 def test_the_most_that_ran_at_once_are_counted() -> None:

@@ -68,13 +68,14 @@ def run_once(
     quiet: bool,
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
-    from rewake.lab.drill.report import write_report  # noqa: PLC0415 (slow to import)
+    from rewake.lab.drill.report import require_charts, write_report  # noqa: PLC0415 (slow to import)
     from rewake.lab.drill.run import observe, run_drill  # noqa: PLC0415
     from rewake.lab.drill.summary import summary  # noqa: PLC0415
     from rewake.lab.drill.when import Strike, check_nodes  # noqa: PLC0415
 
     nodes = [node.name for node in drill.build().plan().nodes]
     check_nodes(wanted, nodes)
+    require_charts()
     with drill_view(drill.tuples, quiet=quiet) as view:
         with launchers_for(on, len(nodes), view) as launcher:
             drill = drill.prepared(

@@ -132,7 +132,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether `host` stands for every address of a machine, and so tells nobody where to connect."""
+    """Whether `host` is every address of a machine at once, which nobody can connect to."""
     try:
         return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
+from rewake.operators.spec_json import spec_to_json
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.writer import LogWriter
 
@@ -46,7 +48,7 @@ class NodeLog:
         on_durable: Callable[[int], None],
     ) -> None:
         if not (folder / DESCRIPTOR).exists():
-            self._create(folder, plan.name, fingerprint)
+            self._create(folder, plan, fingerprint)
         self._writer: LogWriter = open_log_writer(
             folder, epoch=epoch, holder=f"epoch {epoch}", limits=_LIMITS, on_durable=on_durable
         )
@@ -57,15 +59,15 @@ class NodeLog:
         self._trimmed = 0
 
     @staticmethod
-    def _create(folder: Path, name: str, fingerprint: str) -> None:
+    def _create(folder: Path, plan: NodePlan, fingerprint: str) -> None:
         try:
-            create_log(folder, name, {"query": fingerprint})
+            create_log(folder, plan.name, {"query": fingerprint, **_metadata(plan)})
         except LogExists:
             return  # an earlier attempt was quicker
         except LogInUse as error:
             raise OperatingFault(
-                f"an earlier attempt of node {name!r} is still creating its log in {folder}; the "
-                "next attempt looks again"
+                f"an earlier attempt of node {plan.name!r} is still creating its log in {folder}; "
+                "the next attempt looks again"
             ) from error
 
     def _check_owner(self, fingerprint: str, folder: Path) -> None:
@@ -142,3 +144,14 @@ class NodeLog:
         """Make everything durable and give the log back."""
         self._reader.close()
         self._writer.close()
+
+
+def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
+    """What others need to read the log by itself: the columns of outputs, and what made them."""
+    metadata: dict[str, str | bytes] = {
+        "schema" if number == 0 else f"schema-{number}": each.schema.serialize().to_pybytes()
+        for number, each in enumerate(plan.outputs)
+    }
+    if plan.program.stateful is not None:
+        metadata["operator"] = json.dumps(spec_to_json(plan.program.stateful))
+    return metadata

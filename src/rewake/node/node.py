@@ -318,7 +318,8 @@ class Node:
             for channel, needed in enumerate(inputs)
         ]
         needed, before = self.outputs.needed(), 0
-        while self._frame_marks and self._frame_marks[0][0] <= needed:
+        # A watermark may stand alone right where somebody goes on: frames that end there stay.
+        while self._frame_marks and self._frame_marks[0][0] < needed:
             before = self._frame_marks[0][1]
             if before > own_frames:
                 break

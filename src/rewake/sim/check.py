@@ -8,54 +8,76 @@ the same sequence would be found here.  What the archive holds in the end is jud
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rewake.graph.plan import Plan
 from rewake.log.frame import Frame
-from rewake.node.messages import Packet
+from rewake.log.log import Log
 from rewake.node.packets import packet_in
 from rewake.sim.client import Client
-from rewake.sim.disk import TimedLog
+from rewake.sim.disk import Disk, TimedLog
 
 
 class Archive:
     """The durable frames of every node, by sequence, also those that were trimmed since."""
 
     def __init__(self, plan: Plan) -> None:
+        # Sequences that an attempt was told are durable and nobody has seen yet, with its epoch.
+        self._told: dict[str, dict[int, int]] = {each.name: {} for each in plan.nodes}
         self._epochs: dict[str, set[int]] = {}
         self.frames: dict[str, list[Frame]] = {each.name: [] for each in plan.nodes if each.logs}
 
     def durable(self, node: str, log: TimedLog, told: range, epoch: int) -> None:
-        """An attempt was told that its frames with these sequences are durable: they must be."""
-        kept = self.frames[node]
-        self._take(node, log, len(kept))
-        for sequence in told:
-            assert sequence < len(kept), f"{node}: frame {sequence} is durable, but not to be seen"
-            assert kept[sequence].epoch == epoch, (
-                f"{node}: epoch {epoch} was told that frame {sequence} is durable, but that is one "
-                f"of epoch {kept[sequence].epoch}"
-            )
+        """An attempt was told that its frames with these sequences are durable: they must be.
+
+        On a full disk the mark may lag: then they are to be seen later.
+        """
+        self._told[node].update(dict.fromkeys(told, epoch))
+        self._take(node, log, len(self.frames[node]))
 
     def opened(self, node: str, log: TimedLog) -> None:
         """A new attempt has opened the log: what was durable must be there, unchanged."""
-        kept = self.frames[node]
-        assert log.next_sequence >= len(kept), (
-            f"{node}: {len(kept)} frames were durable, but the log ends at {log.next_sequence}"
+        durable = max([len(self.frames[node]) - 1, *self._told[node]]) + 1
+        assert log.next_sequence >= durable, (
+            f"{node}: {durable} frames were durable, but the log ends at {log.next_sequence}"
         )
         self._take(node, log, 0)
 
     def _take(self, node: str, log: TimedLog, first: int) -> None:
+        self._adopt(node, log.frames_from(first))
+
+    def _adopt(self, node: str, frames: Iterable[Frame]) -> None:
         kept = self.frames[node]
-        for frame in log.frames_from(first):
+        for frame in frames:
             if frame.sequence < len(kept):
                 _check_same(node, kept[frame.sequence], frame)
                 continue
             assert frame.sequence == len(kept), f"{node}: frame {len(kept)} was never seen"
             kept.append(_owned(frame))
+        self._check_told(node)
+
+    def _check_told(self, node: str) -> None:
+        """Who was told that its frame is durable finds that frame, and not another writer's."""
+        kept, told = self.frames[node], self._told[node]
+        for sequence in [each for each in told if each < len(kept)]:
+            epoch = told.pop(sequence)
+            assert kept[sequence].epoch == epoch, (
+                f"{node}: epoch {epoch} was told that frame {sequence} is durable, but that is one "
+                f"of epoch {kept[sequence].epoch}"
+            )
+
+    def complete(self, node: str, disk: Disk) -> None:
+        """At the end: what a lagging mark hides is seen by whoever opens the log next."""
+        if self._told[node]:
+            copy = disk.store.killed()
+            Log.open_for_append(copy)
+            self._adopt(node, Log.open_reader(copy).frames(from_sequence=len(self.frames[node])))
 
     def sent(self, node: str, end: int) -> None:
         """A node sends its output up to a position: all of it must be durable."""
-        assert node not in self.frames or end <= self.tuples(node), (
-            f"{node} sends positions up to {end}, but only {self.tuples(node)} are durable"
-        )
+        if node in self.frames and not self._told[node]:
+            durable = self.tuples(node)
+            assert end <= durable, f"{node} sends up to {end}, but only {durable} is durable"
 
     def welcomed(self, node: str, epoch: int) -> None:
         """An attempt was given an epoch: no other attempt of this node ever had it."""
@@ -99,8 +121,3 @@ def check_client(archive: Archive, client: Client) -> None:
         assert bytes(packet.payload) == bytes(known.payload), f"{client.name} got other tuples"
         at = packet.end
     assert not client.finished or at == archive.tuples(client.node), f"{client.name} misses tuples"
-
-
-def watermarks_of(packets: list[Packet]) -> list[tuple[int, int]]:
-    """The watermarks that packets carry, with the position they stand at."""
-    return [(each.end, each.watermark) for each in packets if each.watermark is not None]

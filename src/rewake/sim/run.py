@@ -62,6 +62,8 @@ def run_seed(
         cluster.start()
         faults.start()
         world.run(lambda: cluster.over, until_ms=faults.stops_ms + _PATIENCE_MS)
+        for name in cluster.archive.frames:
+            cluster.archive.complete(name, cluster.disks[name])
         for client in cluster.clients:
             check_client(cluster.archive, client)
         checked = judge(scenario, cluster)

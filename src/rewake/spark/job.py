@@ -23,7 +23,7 @@ from uuid import uuid4
 from rewake.net.node_host import NodeTask
 from rewake.node.messages import Address
 from rewake.spark.probe import probe, together
-from rewake.spark.slots import check_slots, refuse_speculation, slots
+from rewake.spark.slots import check_slots, slots
 from rewake.spark.tags import cancel_tagged, tag_jobs
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ class NodeJob:
 
     def start(self) -> None:
         """Check that the nodes can run, then submit the job."""
-        refuse_speculation(self._session)
         available = slots(self._session)
         check_slots(self._session, self._nodes, available)
         unknown = available is None

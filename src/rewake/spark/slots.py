@@ -13,7 +13,7 @@ from rewake.model.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TooFewSlots", "check_slots", "refuse_speculation", "slots"]
+__all__ = ["TooFewSlots", "check_slots", "slots"]
 
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+)(?:\s*,\s*\d+)?\])?$")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]$")
@@ -77,12 +77,3 @@ def check_slots(session: "SparkSession", nodes: int, available: int | None) -> N
         f"the query needs {nodes} nodes at once but Spark has {available} slots ({master}); "
         f"{remedy}"
     )
-
-
-def refuse_speculation(session: "SparkSession") -> None:
-    """Raise when Spark would start a second attempt of a task that runs well."""
-    if _setting(session, "spark.speculation", "false").lower() == "true":
-        raise UsageError(
-            "spark.speculation is on: Spark would start second copies of nodes that run for long, "
-            "and each would supersede the first; start the session with spark.speculation=false"
-        )

@@ -16,7 +16,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rewake.cli.app import app, main
-from rewake.lab.drill import queries
+from rewake.connectors import StreamSource
+from rewake.lab.drill import queries, report
 from rewake.lab.drill.item_oracle import Expected, expected_windows
 from rewake.lab.drill.when import NODE_POINTS
 
@@ -62,6 +63,14 @@ def test_a_drill_prints_its_figures_for_a_program(tmp_path: Path) -> None:
     found = figures(result)
     assert (found["ok"], found["query"], found["tuples"]) == (True, "items", 40_000)
     check_figures(found)
+    log = tmp_path / "query" / "nodes" / "averages"
+    shown = rewake("inspect", "log", log).stdout
+    assert "avg(item_price), max(item_time) by item_id over windows of 10 tuples" in shown
+    stream = StreamSource(log, from_=0, follow=False).open(0, 1)
+    rows = 0
+    while (event := stream.read(0.0)) is not None:
+        rows += event.batch.num_rows
+    assert rows == found["results"]
 
 
 def test_the_demo_kills_a_node_and_prints_figures_and_table(tmp_path: Path) -> None:
@@ -103,13 +112,23 @@ def test_the_report_needs_nothing_but_itself(tmp_path: Path) -> None:
     """No script, no picture, no style from elsewhere."""
     result = rewake("drill", *SMALL, "--kill", "cheap@40%", "--folder", tmp_path)
     assert result.exit_code == 0, result.stderr
-    report = (tmp_path / "report.html").read_text()
-    addresses = re.findall(r"""(\S*?)["'(](?:https?:)?//""", report)
+    page = (tmp_path / "report.html").read_text()
+    addresses = re.findall(r"""(\S*?)["'(](?:https?:)?//""", page)
     assert [each for each in addresses if not each.startswith("xmlns")] == []
-    assert "<script" not in report
-    assert not re.search(r"<link|@import|<img|url\((?!#)", report)
-    assert "every result right" in report
-    assert "kill cheap" in report
+    assert "<script" not in page
+    assert not re.search(r"<link|@import|<img|url\((?!#)", page)
+    assert "every result right" in page
+    assert "kill cheap" in page
+
+
+def test_a_drill_that_could_not_be_reported_is_refused_before_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The packages for charts are an extra."""
+    monkeypatch.setattr(report, "find_spec", lambda _name: None)
+    result = rewake("drill", *SMALL, "--folder", tmp_path)
+    assert "pip install 'rewake[report]'" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- a check that fails --------------------------------------------------------------------------

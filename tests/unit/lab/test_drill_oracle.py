@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewake.lab.drill.compare import compare
-from rewake.lab.drill.drill import Verdict
 from rewake.lab.drill.item_oracle import Expected, expected_windows, judge
+from rewake.lab.drill.verdict import Verdict
 from rewake.lab.drill.when import Strike, check_nodes, in_words, parse
 from rewake.lab.oracle import aggregate
 from rewake.model.errors import UsageError

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewake.lab.drill.drill import Verdict
+from rewake.lab.drill.verdict import Verdict
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from rewake.graph.query import Query
+from rewake.lab.drill.verdict import Verdict
 
 if TYPE_CHECKING:
     from rewake.lab.drill.run import DrillResult
-
-
-class Verdict(NamedTuple):
-    """What is wrong with a sequence of results; all zero when it is what it should be."""
-
-    expected: int
-    lost: int
-    duplicated: int
-    reordered: int
-    wrong: int
-
-    @property
-    def right(self) -> bool:
-        """Whether nothing is wrong."""
-        return not (self.lost or self.duplicated or self.reordered or self.wrong)
 
 
 class Drill(Protocol):

@@ -20,7 +20,8 @@ import pyarrow as pa
 from rewake.graph.plan import NodePlan, Plan
 from rewake.graph.query import Query
 from rewake.lab.drill.compare import compare
-from rewake.lab.drill.drill import Drill, Verdict
+from rewake.lab.drill.drill import Drill
+from rewake.lab.drill.verdict import Verdict
 from rewake.model.errors import RewakeError, UsageError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rewake.lab.drill.drill import Verdict
+from rewake.lab.drill.verdict import Verdict
 
 Column = NDArray[Any]
 # Pieces of a stream: (items, prices, times in microseconds).

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
-from rewake.lab.drill.drill import Verdict
 from rewake.lab.drill.item_oracle import expected_windows, judge
 from rewake.lab.drill.starting_gun import WaitingSource
+from rewake.lab.drill.verdict import Verdict
 from rewake.model.errors import UsageError
 from rewake.operators.windows import count_window
 from rewake.recovery.approach import Approach

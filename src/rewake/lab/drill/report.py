@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ table { border-collapse: collapse; width: 100%; } td, th { padding: .35rem .6rem
 figure { margin: 1rem 0; overflow-x: auto; } figcaption { color: var(--soft); font-size: .85rem; }
 svg { max-width: 100%; height: auto; }
 """
+
+
+def require_charts() -> None:
+    """Refuse to begin what could not be reported at the end."""
+    if any(find_spec(name) is None for name in ("altair", "vl_convert")):
+        raise UsageError(
+            "reports need the packages of the extra `report`: pip install 'rewake[report]'"
+        )
 
 
 def write_report(result: DrillResult, path: Path) -> Path:
@@ -145,13 +154,10 @@ def _long(seconds: np.ndarray[Any, Any], series: dict[str, np.ndarray[Any, Any]]
 
 def _chart(table: pa.Table, title: str, marks: list[tuple[float, str]], *, log: bool) -> str:
     """A chart as SVG, so that the page needs no script."""
-    try:
-        import altair  # noqa: PLC0415 (an extra)
-        import vl_convert  # noqa: PLC0415
-    except ImportError as error:
-        raise UsageError(
-            "reports need the packages of the extra `report`: pip install 'rewake[report]'"
-        ) from error
+    require_charts()
+    import altair  # noqa: PLC0415 (an extra)
+    import vl_convert  # noqa: PLC0415
+
     # Inputs and results differ by the size of a window, and nothing comes during an outage: a
     # scale that is logarithmic but for the smallest values shows both, and zero.
     scale = altair.Scale(type="log") if log else altair.Scale(type="symlog", constant=1000)

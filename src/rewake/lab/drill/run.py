@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rewake.lab.drill.drill import Drill, Verdict
+from rewake.lab.drill.drill import Drill
 from rewake.lab.drill.starting_gun import fire
+from rewake.lab.drill.verdict import Verdict
 from rewake.lab.drill.when import Strike, in_words
 from rewake.model.errors import OperatingFault
 from rewake.net.coordinator_host import Happening
@@ -221,7 +222,7 @@ def observe(
     result = DrillResult(drill)
     waiting = list(strikes)
     with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
-        query.await_start()
+        query.await_start(_PATIENCE_SECONDS)
         watchers = [Watcher(query, stream, shard) for stream, shard in drill.streams()]
         if drill.gun is not None:
             result.origin_ms = fire(Path(drill.gun))
