@@ -52,6 +52,8 @@ bench: $(READY) ## Measure the core on this machine
 
 soak: $(READY) ## Run the property and crash tests 20 times longer, and every drill
 	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
+	@echo "==> simulator: 20,000 seeds"
+	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_seeds.py
 	@echo "==> drills: every kill point, twice; 1,400 random kills"
 	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
 

@@ -19,6 +19,7 @@ from rewake.cli.drill import drill
 from rewake.cli.exit_codes import ExitCode, exit_code_of
 from rewake.cli.explain import explain
 from rewake.cli.inspect import inspect
+from rewake.cli.simulate import SIMULATE_HELP, simulate
 from rewake.model.errors import RewakeError
 
 _HELP = """\
@@ -31,6 +32,7 @@ Examples:
   rewake demo               run a query on Spark, kill a node, check every result
   rewake drill items --kill averages@40%    the same for any query and any moment
   rewake explain FILE.py    what a query would run, and what it guarantees
+  rewake simulate           random queries and faults in virtual time, from a seed
   rewake inspect log PATH   what a log holds, every checksum verified
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 environment, 4 invariant violated, 130 interrupted.
@@ -72,6 +74,7 @@ app.command("demo")(demo)
 app.command("drill")(drill)
 app.command("explain")(explain)
 app.add_typer(inspect, name="inspect")
+app.command("simulate", help=SIMULATE_HELP)(simulate)
 
 
 def main() -> None:
