@@ -90,6 +90,7 @@ def test_ctrl_c_ends_driver_and_nodes_and_leaves_nothing_behind(tmp_path: Path) 
     drill.check()
 
 
+@pytest.mark.soak
 def test_a_driver_that_sleeps_for_a_while_goes_on(tmp_path: Path) -> None:
     """Longer than its nodes may be silent; data flows without it."""
     open_gate(tmp_path / "gate", TUPLES // 2)

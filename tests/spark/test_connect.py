@@ -5,35 +5,21 @@ from pathlib import Path
 
 import pytest
 from query_vocabulary import run_program
+from standalone import connect_server
 from task_vocabulary import require_spark
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
 _CONNECT = """
-import os
 from pathlib import Path
-from rewake.spark import require_java
-from rewake.spark.java_shim import shim_home
-os.environ["JAVA_HOME"] = str(shim_home(require_java()))
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 from pyspark.sql import SparkSession
 from query_vocabulary import assert_right, kills, run_on, small
 
-folder = Path(sys.argv[1])
-session = (
-    SparkSession.builder.remote("local[4,200]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.connect.grpc.binding.port", "0")
-    .config("spark.connect.grpc.binding.address", "127.0.0.1")
-    .config("spark.python.daemon.module", "rewake.spark.daemon")
-    .getOrCreate()
-)
+folder, server = Path(sys.argv[1]), sys.argv[2]
+session = SparkSession.builder.remote(server).getOrCreate()
 print(type(session).__module__)
-try:
-    assert_right(run_on(session, small(folder), folder, kills("averages")))
-finally:
-    session.stop()
+assert_right(run_on(session, small(folder), folder, kills("averages")))
+session.stop()
 print("right")
 """
 
@@ -44,5 +30,6 @@ def test_a_query_runs_through_connect_and_survives_a_kill(tmp_path: Path) -> Non
     missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
     if missing:
         pytest.skip(f"Spark Connect needs packages: no {', '.join(missing)}")
-    code, out, err = run_program(_CONNECT, tmp_path, str(tmp_path))
-    assert (code, out) == (0, "pyspark.sql.connect.session\nright\n"), err[-4000:]
+    with connect_server(tmp_path) as server:
+        code, out, err = run_program(_CONNECT, tmp_path, str(tmp_path), server)
+    assert (code, out, err) == (0, "pyspark.sql.connect.session\nright\n", "")

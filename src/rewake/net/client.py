@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from rewake.model.connectors import SourceReader
 from rewake.model.errors import OperatingFault, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.net.authentication import Token
@@ -132,7 +133,11 @@ class _Client:
 
 
 class Subscription(_Client):
-    """Reads one shard of a stream from a position on, live."""
+    """Reads one shard of a stream from a position on, live.
+
+    `past` opens the stream's log at a position once the query is over and its nodes have left, and
+    gives None before.
+    """
 
     def __init__(
         self,
@@ -143,8 +148,11 @@ class Subscription(_Client):
         shard: int = 0,
         position: int = 0,
         name: str = "client",
+        past: Callable[[int], SourceReader | None] | None = None,
     ) -> None:
         super().__init__(endpoint)
+        self._past = past
+        self._log: SourceReader | None = None
         self._stream = stream
         self._schema = schema
         self._shard = shard
@@ -162,6 +170,11 @@ class Subscription(_Client):
                 event = self._take(*self._inbox.popleft())
                 if event is not None:
                     return event
+            if self._log is not None:
+                event = self._read_log(self._log)
+                if event is not None:
+                    return event
+                continue
             if deadline is not None and self._loop.now() >= deadline:
                 return None
             self._stay_connected()
@@ -191,7 +204,17 @@ class Subscription(_Client):
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
                 return
-        self._loop.run_once(_RETRY_SECONDS)
+        self._log = None if self._past is None else self._past(self.position)
+        if self._log is None:
+            self._loop.run_once(_RETRY_SECONDS)
+
+    def _read_log(self, log: SourceReader) -> StreamEvent | None:
+        event = log.read(0.0)
+        if event is None:
+            self.ended = True
+            log.close()
+            return None
+        return self._fresh(event)
 
     def _is_shard(self, node: str, found: Found) -> bool:
         return found.shards == 1 or node.endswith(f"-{self._shard}")
@@ -225,13 +248,18 @@ class Subscription(_Client):
         if packet.final:
             self.ended = True
             return None
-        event = event_of(packet, self._schema)
+        event = self._fresh(event_of(packet, self._schema))
+        if event is not None:
+            connection.send(Ack(event.end, event.end))
+        return event
+
+    def _fresh(self, event: StreamEvent) -> StreamEvent | None:
+        """What of a stream event has not been read yet."""
         if event.end <= self.position and event.start != self.position:
             return None
         if event.start < self.position:
             event = event.split(self.position)[1]
         self.position = event.end
-        connection.send(Ack(event.end, event.end))
         return event
 
 

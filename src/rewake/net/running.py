@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
 from rewake.log.flight import Mode
@@ -132,15 +133,26 @@ class RunningQuery:
     def subscribe(
         self, stream: str, *, shard: int = 0, position: int = 0, name: str = "client"
     ) -> Subscription:
-        """Read a stream from a position on, live."""
+        """Read a stream from a position on, live; from its log when the query is over."""
         places = self.plan.streams.get(stream)
         if not places:
             known = ", ".join(sorted(self.plan.streams)) or "none"
             raise UsageError(f"the query has no stream {stream!r}; it has {known}")
         node, output = places[shard]
         schema = self.plan.node(node).outputs[output].schema
+
+        def past(position: int) -> StreamReader | None:
+            if self.active:
+                return None
+            if not self.plan.node(node).logs:
+                raise OperatingFault(f"the query is over, and stream {stream!r} has no log")
+            log = self.folder / "nodes" / node
+            reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
+            reader.seek(position)
+            return reader
+
         return Subscription(
-            self.endpoint, stream, schema, shard=shard, position=position, name=name
+            self.endpoint, stream, schema, shard=shard, position=position, name=name, past=past
         )
 
     def produce(self, entry: str, *, name: str = "producer") -> Producer:

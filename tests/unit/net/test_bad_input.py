@@ -190,6 +190,19 @@ def test_the_wrong_token_is_refused_by_nodes_and_coordinator(running: RunningQue
     check(running)
 
 
+def test_a_reader_who_comes_after_the_end_reads_the_log(tmp_path: Path) -> None:
+    """The nodes of a finite query have left by then; from any position, the same tuples."""
+    small = ItemDrill(tuples=3_000, items=30, event_tuples=500)
+    with rewake.start_processes(small.build(), tmp_path) as query:
+        assert query.await_end(PATIENCE_SECONDS)
+        until(lambda: not query.running)
+        everything = results(query)
+        assert small.check([everything]).right
+        with query.subscribe("averages", position=100) as subscription:
+            rest = pa.Table.from_batches([event.batch for event in subscription])
+        assert rest.equals(everything.slice(100))
+
+
 # --- folders ---------------------------------------------------------------------------------
 
 
