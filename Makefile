@@ -28,7 +28,7 @@ test: lint ## Run every check: lint, types, layers, tests, then the tests that s
 	@echo "==> tests"
 	@$(BIN)/pytest -q -m "not spark and not soak" -n $(WORKERS)
 	@echo "==> tests on Spark"
-	@$(BIN)/pytest -q -m spark
+	@$(BIN)/pytest -q -m "spark and not soak"
 
 lint: $(READY) ## Check style, formatting, types and the order of the layers
 	@echo "==> ruff check"

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "rewake"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-PURE = ("model", "operators", "log", "recovery")
+PURE = ("model", "operators", "log", "recovery", "graph", "node")
 EFFECTS = frozenset(
     {
         "asyncio",

@@ -110,7 +110,10 @@ def run_driver(folder: Path, faults: Iterable[Fault] = ()) -> subprocess.Complet
     # Nodes inherit the pipes: with files instead, nobody waits for them here.
     with (folder / "driver.txt").open("w+") as output:
         driver = subprocess.Popen(driver_command(folder, faults), stdout=output, stderr=output)
-        code = driver.wait(PATIENCE_SECONDS * 2)
+        try:
+            code = driver.wait(PATIENCE_SECONDS * 2)
+        finally:
+            driver.kill()
         until(lambda: not processes_of(folder))
         output.seek(0)
         return subprocess.CompletedProcess(driver.args, code, "", output.read())

@@ -77,7 +77,8 @@ def test_a_query_of_ones_own_is_compared_with_a_run_without_faults(tmp_path: Pat
 def test_streams_that_meet_are_compared_without_their_order(tmp_path: Path) -> None:
     """The order in which two sources meet is chance; which tuples come out is not."""
     path = written(tmp_path, "own_united.py", UNITED.format('filter("price < 50", name="cheap")'))
-    result = rewake("drill", path, "--kill", "both@20%", "--on", "processes", "--json")
+    result = rewake("drill", path, "--kill", "both@20%", "--on", "processes", "--json",
+                    "--folder", tmp_path / "runs")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
     # The union and the filter behind it: both are logged, so both are compared.
