@@ -4,10 +4,15 @@
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
 _SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
+
+# A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: the first example of a kernel compiles it.  The blob replays a failure exactly.
 settings.register_profile(

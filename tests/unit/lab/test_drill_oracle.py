@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rewake.lab.drill import queries
 from rewake.lab.drill.compare import compare
 from rewake.lab.drill.item_oracle import Expected, expected_windows, judge
 from rewake.lab.drill.verdict import Verdict
@@ -181,3 +182,24 @@ def test_a_node_that_is_not_there_is_refused_with_those_that_are() -> None:
     """Before anything runs."""
     with pytest.raises(UsageError, match="no node 'c'; the query has a, b"):
         check_nodes([Strike("a", "kill"), Fault("c", "node.start")], ["a", "b"])
+
+
+def test_a_long_stream_is_judged_a_share_of_the_items_at_a_time(monkeypatch):
+    """However the items are divided, the verdict is the same."""
+    drill = queries.ItemDrill(tuples=5_000, items=40, window=3)
+    expected = expected_windows(drill._pieces(0, 1), 3, lambda prices: prices <= 900)
+    table = pa.table(
+        {
+            "item_id": expected.items,
+            "avg_item_price": expected.totals / 3,
+            "max_item_time": pa.array(expected.closed_at).cast(pa.timestamp("us")),
+        }
+    )
+    broken = pa.concat_tables([table.slice(0, 100), table.slice(90, 500), table.slice(700)])
+    whole, part = drill.check([table]), drill.check([broken])
+    monkeypatch.setattr(queries, "_MOST_AT_ONCE", 600)
+    assert drill.check([table]) == whole
+    assert whole.right
+    again = drill.check([broken])
+    assert again == part
+    assert (again.lost, again.duplicated) == (110, 10)

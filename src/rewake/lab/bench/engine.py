@@ -159,7 +159,7 @@ def _recovery(session: Any, parent: Path, scale: Scale) -> list[Row]:
 
 def _memory(session: Any, parent: Path, minutes: float) -> list[Row]:
     """Resident memory of all nodes over a long run with a kill every 30 seconds."""
-    rate, seconds = 1e6, minutes * 60
+    rate, seconds = 5e5, minutes * 60
     drill = ItemDrill(tuples=int(rate * seconds), items=_KEYS, rate=rate)
     random = Random(1)
     strikes = [
