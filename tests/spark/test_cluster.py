@@ -37,7 +37,9 @@ for name in ("copies", "loss"):
 try:
     copies = run_on(session, small(folder / "copies", seconds=10.0), folder / "copies")
     assert_right(copies)
-    print("epochs", all(status["epoch"] > 1 for status in copies.status.values()))
+    epochs = [status["epoch"] for status in copies.status.values()]
+    sys.stderr.write(f"epochs {epochs}\\n")
+    print("epochs", min(epochs) > 1)
 
     drill = small(folder / "loss", seconds=6.0)
     plan = drill.build().plan()

@@ -279,6 +279,7 @@ finally:
 """
 
 
+@pytest.mark.soak
 def test_nodes_survive_the_loss_of_an_executor(tmp_path: Path) -> None:
     """On a cluster of two executors with a slot each."""
     folder = tmp_path / "nodes"

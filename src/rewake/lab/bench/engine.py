@@ -34,7 +34,9 @@ from rewake.spark.own_state import stateful_rows_per_s
 from rewake.spark.session import local_session
 
 _KEYS = 100_000
-_EVENT_TUPLES = 65_536
+_EVENT_TUPLES = 131_072
+# For latency: a stream event holds what comes in this time.
+_EVENT_SECONDS = 0.005
 _NODES = 4
 _WARM_SECONDS = 1.0
 
@@ -44,7 +46,7 @@ class Scale:
     """How long things are measured."""
 
     seconds: float = 5.0
-    rounds: int = 3
+    rounds: int = 5
     batches: int = 6
     latency_seconds: float = 8.0
     kills: int = 3
@@ -124,7 +126,12 @@ def _speed(session: Any, parent: Path, scale: Scale) -> tuple[list[Row], float]:
 
 
 def _latency(session: Any, parent: Path, scale: Scale, rate: float) -> list[Row]:
-    drill = ItemDrill(tuples=int(rate * scale.latency_seconds), items=_KEYS, rate=rate)
+    drill = ItemDrill(
+        tuples=int(rate * scale.latency_seconds),
+        items=_KEYS,
+        rate=rate,
+        event_tuples=max(1024, int(rate * _EVENT_SECONDS)),
+    )
     result = _drilled(session, parent, drill, [])
     values = result.latencies_ms()
     # The first second fills caches and windows.
