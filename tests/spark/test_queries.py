@@ -107,12 +107,12 @@ def test_two_queries_run_on_one_session_at_once(
 def test_too_few_slots_are_an_error_before_anything_runs(
     node_session: "SparkSession", tmp_path: Path
 ) -> None:
-    """The folder is free for a query that fits."""
+    """And the folder is free again."""
     wide = small(tmp_path, shards=8)
     with pytest.raises(TooFewSlots, match="10 nodes at once but Spark has 7 slots"):
         RunningQuery(wide.build().plan(), tmp_path / "query", SparkNodes(node_session))
     assert not (tmp_path / "query" / "endpoint.json").exists()
-    with RunningQuery(wide.build().plan(), tmp_path / "other", _Nowhere()) as query:
+    with RunningQuery(wide.build().plan(), tmp_path / "query", _Nowhere()) as query:
         assert query.active
 
 
