@@ -47,8 +47,9 @@ format: $(READY) ## Format the code and apply the safe fixes
 fuzz: $(VENV)/.ready-fuzz ## Fuzz the decoders of stored and received bytes
 	@$(BIN)/python fuzz/run.py
 
-bench: $(READY) ## Measure the core on this machine
+bench: $(READY) ## Measure the core and whole queries on this machine
 	@$(BIN)/rewake bench core
+	@$(BIN)/rewake bench engine
 
 soak: $(READY) ## Run the property and crash tests 20 times longer, and every drill
 	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
@@ -56,6 +57,8 @@ soak: $(READY) ## Run the property and crash tests 20 times longer, and every dr
 	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_seeds.py
 	@echo "==> drills: every kill point, twice; 1,400 random kills"
 	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
+	@echo "==> Spark: clusters, speculation, Connect, 50 random kills"
+	@$(BIN)/pytest -q -m "spark and soak" tests/spark
 
 docs: $(VENV)/.ready-docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
