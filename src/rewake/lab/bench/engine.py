@@ -125,15 +125,17 @@ def _speed(session: Any, parent: Path, scale: Scale) -> tuple[list[Row], float]:
     ], fastest  # fmt: skip
 
 
-def _latency(session: Any, parent: Path, scale: Scale, rate: float) -> list[Row]:
-    drill = ItemDrill(
+def _latency(session: Any, parent: Path, scale: Scale, fastest: float) -> list[Row]:
+    """Of a query that also says when each window closed, at half of what that one can do."""
+    drill = ItemDrill(tuples=int(fastest * scale.seconds / 2), items=_KEYS, event_tuples=65_536)
+    rate = _drilled(session, parent, drill, []).tuples_per_s / 2
+    drill = replace(
+        drill,
         tuples=int(rate * scale.latency_seconds),
-        items=_KEYS,
         rate=rate,
         event_tuples=max(1024, int(rate * _EVENT_SECONDS)),
     )
-    result = _drilled(session, parent, drill, [])
-    values = result.latencies_ms()
+    values = _drilled(session, parent, drill, []).latencies_ms()
     # The first second fills caches and windows.
     p50, p99 = np.percentile(values[values.size // 8 :], [50, 99])
     note = f"{rate / 1e6:.1f} M tuples/s, half of the maximum; from due to arrival at a client"
@@ -145,7 +147,8 @@ def _latency(session: Any, parent: Path, scale: Scale, rate: float) -> list[Row]
 
 def _drilled(session: Any, parent: Path, drill: ItemDrill, strikes: list[Strike]) -> DrillResult:
     with _folder(parent) as folder:
-        drill = replace(drill, gun=str(folder / "first-tuple-due-ms"))
+        if drill.rate is not None:
+            drill = replace(drill, gun=str(folder / "first-tuple-due-ms"))
         return run_drill(drill, folder / "query", SparkNodes(session), strikes=strikes)
 
 
@@ -206,7 +209,7 @@ def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> list
         progress("throughput, with and without logs, and Spark's own state")
         rows, fastest = _speed(session, folder, scale)
         progress("latency at half of the maximum")
-        rows += _latency(session, folder, scale, fastest / 2)
+        rows += _latency(session, folder, scale, fastest)
         progress("kill and recover")
         rows += _recovery(session, folder, scale)
         if scale.minutes:
