@@ -69,7 +69,7 @@ def print_summary(figures: dict[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(justify="right")
@@ -94,7 +94,7 @@ def print_summary(figures: dict[str, Any]) -> None:
     for missed in figures["missed"]:
         console.print(f"[yellow]{missed} did not happen: the query was over before[/]")
     if figures["report"]:
-        console.print(f"report: {figures['report']}", soft_wrap=True)
+        console.print(f"report: {figures['report']}")
 
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:

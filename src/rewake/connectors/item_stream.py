@@ -82,6 +82,11 @@ class ItemStream:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
+    @staticmethod
+    def positions_at(times_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of the tuples with these times."""
+        return (times_us - np.int64(_FIRST_US)) // np.int64(_INTERVAL_US)
+
     def rows(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
         """The same tuples one by one, as plain values; times are in microseconds."""
         for item, price, time in zip(

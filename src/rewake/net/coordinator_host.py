@@ -28,6 +28,7 @@ from rewake.graph.plan import Plan
 from rewake.log.store import publish
 from rewake.model.errors import DamagedData, StorageFault, UsageError
 from rewake.net.authentication import TOKEN_BYTES, Token
+from rewake.net.client import ENDPOINT_FILE
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener, is_wildcard
@@ -45,7 +46,6 @@ from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbe
 from rewake.stores.local import LocalStore
 
 STATE_FILE = "coordinator.json"
-ENDPOINT_FILE = "endpoint.json"
 _TICK_SECONDS = 0.02
 
 
@@ -312,4 +312,4 @@ def _write_state(store: LocalStore, state: dict[str, Any]) -> None:
     publish(store, STATE_FILE, json.dumps(state, indent=1).encode())
 
 
-__all__ = ["ENDPOINT_FILE", "STATE_FILE", "CoordinatorHost", "Happening"]
+__all__ = ["STATE_FILE", "CoordinatorHost", "Happening"]

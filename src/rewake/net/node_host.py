@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from rewake.graph.plan import NodePlan
-from rewake.log.flight import Mode
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import (
     ArithmeticOverflow,
@@ -94,7 +93,6 @@ class NodeTask:
     token: str
     limits: NodeLimits = field(default_factory=NodeLimits)
     faults: tuple[Fault, ...] = ()
-    mode: Mode = Mode.STABLE
     # Where the node listens; by default where the coordinator, and so everyone else, can reach it.
     listen: str = ""
     allow_remote: bool = False

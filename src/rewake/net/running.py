@@ -13,7 +13,6 @@ from typing import Any, Self
 from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
-from rewake.log.flight import Mode
 from rewake.model.errors import OperatingFault, RewakeError, UsageError
 from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
@@ -44,7 +43,6 @@ class RunningQuery:
         *,
         limits: NodeLimits | None = None,
         faults: Iterable[Fault] = (),
-        mode: Mode = Mode.STABLE,
         listen: str = LOOPBACK,
         allow_remote: bool = False,
     ) -> None:
@@ -66,7 +64,6 @@ class RunningQuery:
                 token=self._host.token.reveal(),
                 limits=limits or NodeLimits(),
                 faults=faults,
-                mode=mode,
                 allow_remote=allow_remote,
             )
             for node in plan.nodes

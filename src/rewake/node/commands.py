@@ -11,7 +11,7 @@ from typing import Any
 
 from rewake.log.frame import TurnRecord
 from rewake.model.stream_event import StreamEvent
-from rewake.node.messages import Ack, Address, Begins, Packet, Refused
+from rewake.node.messages import Ack, Begins, Packet, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,3 @@ NodeCommand = (
     Append | Connect | Acknowledge | Answer | Send | ReadLog | Disconnect | Deliver | Trim | Finish
 )
 CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery
-__all__ = [name for name in dir() if name[0].isupper() and name not in ("TurnRecord", "Any")] + [
-    "Address"
-]

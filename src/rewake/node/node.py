@@ -335,7 +335,7 @@ class Node:
         return [Acknowledge(channel, ack), *self._perhaps_finish()]
 
     def _acknowledge(self, channel: int) -> list[NodeCommand]:
-        """Free the upstream's window; a quarter of it at a time, or when nothing waits."""
+        """Free the upstream's window, and say what is not needed again."""
         consumed = self.merge.consumed(channel)
         if self.plan.transparent:
             self._needed[channel] = min(self.outputs.needed(), consumed)

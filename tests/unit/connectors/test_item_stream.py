@@ -79,3 +79,10 @@ def test_an_impossible_number_of_items_is_refused(items: int, slow: int) -> None
     """Before anything is made."""
     with pytest.raises(UsageError):
         ItemStream(1, items, slow)
+
+
+def test_the_time_of_a_tuple_tells_its_position() -> None:
+    """Times rise strictly, a purchase in every interval."""
+    batch = ItemStream(3, 50).batch(100, 400)
+    times = batch.column("item_time").to_numpy().astype(np.int64)
+    assert ItemStream.positions_at(times).tolist() == list(range(100, 400))

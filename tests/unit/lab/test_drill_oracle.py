@@ -1,6 +1,7 @@
 """Those who judge a drill: the item oracle against the plain one, and planted faults."""
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rewake.lab.drill import queries
 from rewake.lab.drill.compare import compare
 from rewake.lab.drill.item_oracle import Expected, expected_windows, judge
+from rewake.lab.drill.run import DrillResult, _tuples_read
 from rewake.lab.drill.verdict import Verdict
 from rewake.lab.drill.when import Strike, check_nodes, in_words, parse
 from rewake.lab.oracle import aggregate
@@ -203,3 +205,11 @@ def test_a_long_stream_is_judged_a_share_of_the_items_at_a_time(monkeypatch):
     again = drill.check([broken])
     assert again == part
     assert (again.lost, again.duplicated) == (110, 10)
+
+
+def test_a_share_of_the_input_is_counted_by_position():
+    """A source that was killed has read few tuples in its new life, but is as far as before."""
+    query = SimpleNamespace(plan=queries.ItemDrill(tuples=100, items=5).build().plan())
+    result = DrillResult(queries.ItemDrill())
+    result.status = {"items": {"tuples_in": 10, "input_position": 80}, "cheap": {}, "averages": {}}
+    assert _tuples_read(query, result) == 80

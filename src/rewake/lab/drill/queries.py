@@ -23,7 +23,6 @@ _PIECE = 1_000_000
 # Tuples that the oracle looks at in one go: it needs some 50 bytes for each.
 _MOST_AT_ONCE = 40_000_000
 _HIGHEST = 900
-_INTERVAL_US, _FIRST_US = 10, 1_700_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,7 @@ class ItemDrill:
     def due_ms(self, times_us: Any, origin_ms: float) -> Any:
         """When the tuple with this item time was due, if the first was at `origin_ms`."""
         assert self.rate is not None
-        positions = (times_us - _FIRST_US) // _INTERVAL_US
-        return origin_ms + positions * (1e3 / self.rate)
+        return origin_ms + ItemStream.positions_at(times_us) * (1e3 / self.rate)
 
     def check(self, shards: Sequence[pa.Table]) -> Verdict:
         """Compare the results of all shards, each in the order in which it came.

@@ -297,8 +297,9 @@ def _watch(
 
 
 def _tuples_read(query: RunningQuery, result: DrillResult) -> int:
+    """How far sources are; by position, which a source that starts again does not begin anew."""
     return sum(
-        int(status.get("tuples_in", 0))
+        int(status.get("input_position", 0))
         for name, status in result.status.items()
         if query.plan.node(name).inputs[0].source is not None
     )
