@@ -96,6 +96,8 @@ class SectionKind(IntEnum):
     DETERMINANTS = 5
     PUNCTUATIONS = 6
     METADATA = 7
+    INPUT = 8
+    BATCH = 9
 
 
 _KINDS: Final = {int(kind): kind for kind in SectionKind}

@@ -70,6 +70,10 @@ class _Merged(NamedTuple):
     def slots(self) -> Array:
         return self.all.slots
 
+    @property
+    def ids(self) -> Array:
+        return self.all.ids
+
     def at(self, rows: Array) -> Footprints:
         return self.all.chosen(rows)
 
@@ -90,6 +94,7 @@ class FootprintOrder:
         self._passed = 0  # footprints of the first block that are known to be dead
         self._waiting = 0  # footprints in all blocks
         self._last_check = np.zeros(0, np.int64)  # by slot: record number of the last CHECK
+        self._crowded = _SPARE  # so many footprints waiting, and dead ones are looked for
         self.records = 0
 
     # --- leaving footprints ------------------------------------------------------------------
@@ -124,9 +129,27 @@ class FootprintOrder:
         self.records = total
 
     def forget_dead(self, open_parts: int) -> None:
-        """Drop dead footprints when they are most of the queue; O(1) per footprint."""
+        """Drop dead footprints when they are most of the queue; O(1) per footprint.
+
+        Windows that live about equally long die about in order: passing over those at the head is
+        enough, and costs a fifth of what it costs to look at all.
+        """
+        if self._waiting <= self._crowded:
+            return
+        self._pass_over()
         if self._waiting > 4 * open_parts + _SPARE:
             self._keep_live_only()
+        self._crowded = self._waiting + _SPARE // 4
+
+    def _pass_over(self) -> None:
+        """Drop blocks at the head whose parts have all ended."""
+        while self._blocks:
+            block = self._blocks[0]
+            if (self._ids_of(block.slots) == block.ids).any():
+                return
+            self._blocks.popleft()
+            self._waiting -= block.slots.size
+            self._passed = 0
 
     def _keep_live_only(self) -> None:
         """Merge what is live into one block.
@@ -185,16 +208,29 @@ class FootprintOrder:
         """Record number and time of the oldest live footprint; passes over dead ones for good."""
         while self._blocks:
             block = self._blocks[0]
-            while self._passed < block.slots.size:
-                piece = _piece(block, self._passed)
-                live = np.flatnonzero(self._is_live(piece))
-                if live.size:
-                    self._passed += int(live[0])
-                    return int(piece.records[live[0]]), int(piece.times[live[0]])
-                self._passed += piece.slots.size
+            row = self._next_live(block, self._passed)
+            if row is not None:
+                self._passed = row
+                oldest = block.at(np.array([row]))
+                return int(oldest.records[0]), int(oldest.times[0])
             self._blocks.popleft()
             self._waiting -= block.slots.size
             self._passed = 0
+        return None
+
+    def _next_live(self, block: _Block | _Merged, row: int) -> int | None:
+        """The first row from this one on whose footprint is live."""
+        size = 16  # mostly the head lives on; otherwise the first live one may be far away
+        while row < block.slots.size:
+            slots, ids = block.slots[row : row + size], block.ids[row : row + size]
+            # Most of the dead are told by the id in their slot alone.
+            same = np.flatnonzero(self._ids_of(slots) == ids) + row
+            if same.size:
+                live = same[~self._has_later_check(block.at(same))]
+                if live.size:
+                    return int(live[0])
+            row += size
+            size = 4096
         return None
 
     def oldest_record(self) -> int:

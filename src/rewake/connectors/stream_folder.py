@@ -1,0 +1,104 @@
+"""A stream on disk that several may write and read: one log per shard, and what they share.
+
+    stream.json       {"format": 1, "shards": 3, "key": ["item_id"]}; without a key, it is null
+    shard-0000/       the log of the first shard, and so on
+
+What always holds: `stream.json` appears last and whole, so a folder that has one is complete.
+Every shard's log carries the stream's schema in its metadata.  With a key, all tuples of a key are
+in one shard: that of the engine's own shuffle, so a query with as many shards reads what is its.
+
+A folder that is itself a log is a stream of one shard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from rewake.log.store import publish
+from rewake.model.errors import DamagedLog, LogExists, NotALog, UnsupportedVersion, UsageError
+from rewake.operators.columns import field_of
+from rewake.stores import create_log
+from rewake.stores.local import LocalStore
+
+__all__ = ["StreamFolder", "create_stream", "open_stream"]
+
+_MANIFEST: Final = "stream.json"
+_FORMAT: Final = 1
+_MOST_SHARDS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFolder:
+    """Where the shards of a stream are; `key` is None when rows are not partitioned by one."""
+
+    path: Path
+    shards: tuple[Path, ...]
+    key: tuple[str, ...] | None
+
+
+def create_stream(
+    path: str | os.PathLike[str],
+    schema: pa.Schema,
+    *,
+    shards: int = 1,
+    key: Sequence[str] | None = None,
+) -> StreamFolder:
+    """Make a new, empty stream; one that was left half made by a crash is completed."""
+    if not 1 <= shards <= _MOST_SHARDS:
+        raise UsageError(f"a stream has 1 to {_MOST_SHARDS} shards, not {shards}")
+    for name in key or ():
+        field_of(schema, name, "partition by")
+    store = LocalStore(path, create=True)
+    try:
+        if _MANIFEST in store.names():
+            raise LogExists(f"{path} is a stream already; open it, or choose another folder")
+        for number in range(shards):
+            _create_shard(Path(path) / _shard_name(number), schema)
+        manifest = {"format": _FORMAT, "shards": shards, "key": list(key) if key else None}
+        publish(store, _MANIFEST, json.dumps(manifest).encode())
+    finally:
+        store.close()
+    return open_stream(path)
+
+
+def _create_shard(path: Path, schema: pa.Schema) -> None:
+    metadata = {"schema": schema.serialize().to_pybytes()}
+    with suppress(LogExists):  # an earlier attempt came this far
+        create_log(path, path.name, metadata)
+
+
+def open_stream(path: str | os.PathLike[str]) -> StreamFolder:
+    """The stream at `path`, which is a stream's folder or a single log."""
+    folder = Path(path)
+    manifest = folder / _MANIFEST
+    try:
+        stored = json.loads(manifest.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return _single_log(folder)
+    except ValueError as error:
+        raise DamagedLog(f"{manifest} is not readable: {error}; restore it") from error
+    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+        raise UnsupportedVersion(f"{manifest} is of another version; use the one that made it")
+    count, key = stored.get("shards"), stored.get("key")
+    if not isinstance(count, int) or not 1 <= count <= _MOST_SHARDS:
+        raise DamagedLog(f"{manifest} names {count!r} shards; restore it")
+    paths = tuple(folder / _shard_name(number) for number in range(count))
+    return StreamFolder(folder, paths, tuple(key) if key else None)
+
+
+def _single_log(folder: Path) -> StreamFolder:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        raise NotALog(f"there is no stream at {folder}; check the path, or write one first")
+    return StreamFolder(folder, (folder,), None)
+
+
+def _shard_name(number: int) -> str:
+    return f"shard-{number:04d}"
