@@ -14,7 +14,13 @@ from rewake.model.errors import UsageError
 if TYPE_CHECKING:
     from rewake.lab.drill.drill import Drill
 
-_OPTIONS = {"tuples": "--tuples", "items": "--keys", "rate": "--rate", "approach": "--approach"}
+_OPTIONS = {
+    "tuples": "--tuples",
+    "items": "--keys",
+    "rate": "--rate",
+    "approach": "--approach",
+    "recover_within": "--recover-within",
+}
 
 
 def drill(
@@ -38,6 +44,10 @@ def drill(
     ] = None,
     approach: Annotated[
         str | None, typer.Option(help="How nodes recover: cec, instant.", show_default="cec")
+    ] = None,
+    recover_within: Annotated[
+        str | None,
+        typer.Option(help="How long a crash may cost beyond a restart: 500ms, 1s."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The input, and moments called random.")] = 1,
     repeat: Annotated[
@@ -76,6 +86,7 @@ def drill(
         return
     check_place(on)
     given = {"tuples": tuples, "items": keys, "rate": rate, "approach": approach}
+    given["recover_within"] = recover_within
     settings = {name: value for name, value in given.items() if value is not None}
     summaries = []
     with place_for(folder, "rewake-drill-") as place:

@@ -82,6 +82,11 @@ def print_summary(figures: dict[str, Any]) -> None:
             f"{each['load']:.0f} + replay {each['replay']:.0f} ms; first new result after "
             f"{each['total']:.0f} ms"
         )
+        if "target" in each:
+            console.print(
+                f"{each['node']}: {each['beyond_restart']:.0f} ms beyond the restart; predicted "
+                f"{each['predicted']:.0f}, promised {each['target']:.0f} ms"
+            )
     bad = [name for name in ("lost", "duplicated", "reordered", "wrong") if figures[name]]
     if figures["ok"]:
         console.print(

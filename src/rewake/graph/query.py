@@ -30,7 +30,7 @@ from rewake.model.connectors import Source
 from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.operators.stateless import plain_schema
-from rewake.recovery.approach import Approach, approach_named
+from rewake.recovery.approach import Approach, approach_named, chosen_approach
 
 __all__ = ["Query"]
 
@@ -39,12 +39,21 @@ class Query:
     """A query under construction.
 
     `approach` is how its fragments recover unless a step says otherwise; by default continuous
-    eventual checkpointing.
+    eventual checkpointing.  `recover_within`, such as "1s", is how long a crash may cost beyond the
+    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.
     """
 
-    def __init__(self, name: str, *, approach: Approach | str = "cec") -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        approach: Approach | str | None = None,
+        recover_within: str | None = None,
+        checkpoint_budget: str | float = "5%",
+    ) -> None:
         self.name = checked_name(name)
-        self.approach = approach_named(approach) if isinstance(approach, str) else approach
+        given = chosen_approach(approach, recover_within, checkpoint_budget)
+        self.approach = given or approach_named("cec")
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}

@@ -34,7 +34,7 @@ from rewake.operators.functions import (
 )
 from rewake.operators.stateless import plain_schema
 from rewake.operators.windows import CountWindow, TimeWindow
-from rewake.recovery.approach import Approach, approach_named
+from rewake.recovery.approach import Approach, approach_named, chosen_approach
 
 if TYPE_CHECKING:
     from rewake.graph.query import Query
@@ -195,15 +195,19 @@ class Stream:
         name: str | None = None,
         shards: int = 1,
         approach: Approach | str | None = None,
+        recover_within: str | None = None,
+        checkpoint_budget: str | float = "5%",
         fragment: str | None = None,
     ) -> Stream:
         """Functions over windows of each key's tuples.
 
         The result of `avg="price"` is the column `avg_price`; `functions=[Avg("price", "mean")]`
         gives full control.  `time`, `timeout`, `slack`, `route_late` and `null_keys` are those of
-        `AggregateSpec`.
+        `AggregateSpec`.  `recover_within` and `checkpoint_budget` are those of `Query`, for this
+        step alone.
         """
         name = self._named(name, Kind.AGGREGATE)
+        approach = chosen_approach(approach, recover_within, checkpoint_budget)
         kinds = [Avg, Sum, Min, Max, First, Last, Stddev]
         given = [avg, sum, min, max, first, last, stddev]
         chosen: list[AggregateFunction] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rewake.model.errors import InvalidWindow
+from rewake.model.errors import InvalidWindow, UsageError
 
 _NANOSECONDS = {
     "ns": 1,
@@ -45,3 +45,14 @@ def duration_in_unit(duration: str | int, unit_ns: int) -> int:
             "use a longer duration or a finer time column"
         )
     return nanoseconds // unit_ns
+
+
+def share(value: str | float) -> float:
+    """A share such as "5%" or 0.05; raises `UsageError` for anything else."""
+    try:
+        if isinstance(value, str):
+            number = value.strip()
+            return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f'{value!r} is not a share; write for example "5%" or 0.05') from None

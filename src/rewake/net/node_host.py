@@ -69,6 +69,7 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
+from rewake.recovery.rates import Costs, RecoveryRates
 
 # For the first word with the coordinator, and then for the epoch.
 _REACH_SECONDS = 5.0
@@ -93,6 +94,8 @@ class NodeTask:
     token: str
     limits: NodeLimits = field(default_factory=NodeLimits)
     faults: tuple[Fault, ...] = ()
+    # What recovery costs on this machine, where somebody promised how long it may take.
+    costs: Costs | None = None
     # Where the node listens; by default where the coordinator, and so everyone else, can reach it.
     listen: str = ""
     allow_remote: bool = False
@@ -133,6 +136,9 @@ class NodeHost:
         self._timings: dict[str, float] = {}
         self._replaying = False
         self._replay_started = 0.0
+        self._began = time.perf_counter()
+        self._rates: RecoveryRates | None = None
+        self._loaded = self._replayed = 0
 
     # --- the life of an attempt --------------------------------------------------------------
 
@@ -205,7 +211,18 @@ class NodeHost:
         self._timings["load_ms"] = (time.perf_counter() - started) * 1e3
         self._replaying = self._node.recovering
         self._replay_started = time.perf_counter()
+        self._use_rates()
         self._open_ends(epoch)
+
+    def _use_rates(self) -> None:
+        """Begin with what was calibrated, if the approach goes by what recoveries cost."""
+        self._rates = getattr(self._node.recovery, "rates", None)
+        if self._rates is not None and self._task.costs is not None:
+            self._rates.start_from(self._task.costs)
+        if self._replaying:
+            progress = self._node.progress()
+            self._loaded = int(progress.get("extent_records", 0))
+            self._replayed = self._node.replay_tuples
 
     def _open_ends(self, epoch: int) -> None:
         plan, node = self._plan, self._node
@@ -266,19 +283,35 @@ class NodeHost:
             before = node.turns
             if self._replaying:
                 self._points.hit("recovery.replaying")
+            started = time.perf_counter()
             commands = node.work(now_ms)
+            if self._rates is not None and not self._replaying:
+                node.took(self._rates, (time.perf_counter() - started) * 1e6)
             if commands:
                 self._perform("work", commands)
             if node.turns == before:
                 break
             busy = True
         if self._replaying and not node.recovering:
-            self._replaying = False
-            self._timings["replay_ms"] = (time.perf_counter() - self._replay_started) * 1e3
-            self._points.hit("recovery.replayed")
+            self._end_of_replay()
         if self._unread:
             self._read_log()
         return busy
+
+    def _end_of_replay(self) -> None:
+        self._replaying = False
+        now = time.perf_counter()
+        load_ms, replay_ms = self._timings["load_ms"], (now - self._replay_started) * 1e3
+        self._timings["replay_ms"] = replay_ms
+        self._points.hit("recovery.replayed")
+        if self._rates is not None:
+            self._rates.recovered(
+                records=self._loaded,
+                load_us=load_ms * 1e3,
+                tuples=self._replayed,
+                replay_us=replay_ms * 1e3,
+                fixed_ms=max((now - self._began) * 1e3 - load_ms - replay_ms, 0.0),
+            )
 
     def _on_durable(self) -> None:
         assert self._log is not None
@@ -297,6 +330,8 @@ class NodeHost:
         assert self._control is not None
         progress: dict[str, Any] = self._node.progress() | self._timings
         progress["recovering"] = self._node.recovering
+        if advice := getattr(self._node.recovery, "advice", ""):
+            progress["advice"] = advice
         progress["rss_mib"] = _resident_mib()
         if self._sink is not None:
             progress["stalled"] = self._sink_full

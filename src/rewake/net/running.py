@@ -14,6 +14,7 @@ from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
 from rewake.model.errors import OperatingFault, RewakeError, UsageError
+from rewake.net.calibration import calibration
 from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.kill_points import Fault
@@ -55,6 +56,8 @@ class RunningQuery:
         )
         self._closed = False
         self._host.start()
+        promised = any("recover_within" in node.approach.settings() for node in plan.nodes)
+        costs = calibration(self.folder) if promised else None
         tasks = [
             NodeTask(
                 plan=node,
@@ -64,6 +67,7 @@ class RunningQuery:
                 token=self._host.token.reveal(),
                 limits=limits or NodeLimits(),
                 faults=faults,
+                costs=costs,
                 allow_remote=allow_remote,
             )
             for node in plan.nodes

@@ -39,6 +39,7 @@ from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.subscriptions import Kept, Subscriptions
 from rewake.recovery.approach import Emissions, Recovery, result_sections
+from rewake.recovery.rates import RecoveryRates
 
 _AT_ANY_POSITION = -1
 # Amnesia: each life of a node numbers its output from a line of its own, so that nothing it lost
@@ -99,6 +100,8 @@ class Node:
         self._delivered = list(self._starts)
         self._frame_marks: deque[tuple[int, int]] = deque()  # (end position, sequence after it)
         self.turns = 0
+        # Tuples and CHECKs of the last turn, for who measures it.
+        self._last_turn = (0, 0)
         self._finished = False
         self._rewound = False
         self.tuples_in = self.tuples_out = 0
@@ -213,6 +216,15 @@ class Node:
             commands = self._turn(taken, now_ms)
         return commands + self._acknowledge(taken.channel) + self._perhaps_finish()
 
+    def took(self, rates: RecoveryRates, elapsed_us: float) -> None:
+        """The last turn took so long: what its tuples and CHECKs cost."""
+        tuples, checks = self._last_turn
+        if checks:
+            rates.checked(checks, elapsed_us - tuples * rates.costs.work_us)
+        elif tuples:
+            rates.processed(tuples, elapsed_us)
+        self._last_turn = (0, 0)
+
     def _pass_through(self, event: StreamEvent) -> list[NodeCommand]:
         if self._rewound:
             self._rewound = False
@@ -228,6 +240,7 @@ class Node:
         assert self.recovery is not None
         replayed = self.recovery.recovering
         turn = self.recovery.turn(taken.here, now_ms)
+        self._last_turn = (int(taken.here.batch.num_rows), turn.checks)
         rows = sum(batch.num_rows for _, batch in turn.outputs)
         self.tuples_out += rows
         watermark = None if replayed else taken.here.watermark
@@ -384,6 +397,12 @@ class Node:
     def recovering(self) -> bool:
         """Whether input that the log has the effects of is still being replayed."""
         return self.recovery is not None and self.recovery.recovering
+
+    @property
+    def replay_tuples(self) -> int:
+        """How many positions are still to be replayed."""
+        through = getattr(self.recovery, "replay_through", -1)
+        return max(through + 1 - self.merge.position, 0)
 
     def progress(self) -> dict[str, float]:
         """Figures of the moment."""

@@ -35,6 +35,7 @@ __all__ = [
     "approaches",
     "by_port",
     "changed_settings",
+    "chosen_approach",
     "register",
     "result_sections",
     "rows_in",
@@ -143,6 +144,24 @@ def approach_named(name: str, **settings: Any) -> Approach:
         return _REGISTRY[name](**settings)
     except TypeError as error:
         raise UsageError(f"approach {name!r} has no such setting: {error}") from error
+
+
+def chosen_approach(
+    approach: Approach | str | None, recover_within: str | None, checkpoint_budget: str | float
+) -> Approach | None:
+    """The approach a user means who may have said how long a crash may cost; None if neither."""
+    named = approach_named(approach) if isinstance(approach, str) else approach
+    if recover_within is None:
+        return named
+    settings = {} if named is None else named.settings()
+    if named is not None and named.name != "cec":
+        raise UsageError(
+            f"recover_within={recover_within!r} cannot be promised under approach {named.name!r}: "
+            "only continuous eventual checkpointing ('cec') knows what a crash would cost; leave "
+            "one of the two out"
+        )
+    settings |= {"recover_within": recover_within, "checkpoint_budget": checkpoint_budget}
+    return approach_named("cec", **settings)
 
 
 # --- what approaches share -------------------------------------------------------------------

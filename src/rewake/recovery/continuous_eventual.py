@@ -1,8 +1,10 @@
 """Continuous eventual checkpointing as an approach to choose: which CHECKs to leave, if any.
 
-Without settings no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  Three kinds of
+Without settings no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  Four kinds of
 settings choose a policy, and at most one kind may be given:
 
+- `recover_within`: how long a crash may cost beyond the restart of a process, such as "1s", with at
+  most `checkpoint_budget` of the time spent on CHECKs;
 - `records` (Q) and `tuples` (U): targets, within `interval_ms` of every `period_ms` (CEC III.A);
 - `shot_every` (T), `shot_slow_after` (H) and `shot_windows` (M): slow windows (Thesis 4.2);
 - `patience`: CHECKs when they pay, at the costs `load_us`, `replay_us` and `check_us`.
@@ -18,13 +20,16 @@ from typing import Any, ClassVar
 
 from rewake.log.frame import Frame
 from rewake.model.errors import UsageError
+from rewake.model.units import duration_ns, share
 from rewake.operators.stateful import StatefulOperator
 from rewake.recovery.approach import Emit, Recovery, changed_settings, register
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
+from rewake.recovery.policies.recover_within import RecoverWithin
 from rewake.recovery.policies.shots import Shots
 from rewake.recovery.policies.targets import Targets
+from rewake.recovery.rates import RecoveryRates
 
 _NO_TARGET = 2**62
 
@@ -39,6 +44,8 @@ class ContinuousEventual:
     guarantee: ClassVar[str] = "precise"
     allows_cycles: ClassVar[bool] = True
 
+    recover_within: str | None = None
+    checkpoint_budget: str | float = "5%"
     records: int | None = None
     tuples: int | None = None
     interval_ms: float = 5
@@ -53,6 +60,7 @@ class ContinuousEventual:
 
     def __post_init__(self) -> None:
         kinds = {
+            "a time (recover_within)": self.recover_within is not None,
             "targets (records, tuples)": self.records is not None or self.tuples is not None,
             "shots (shot_every)": self.shot_every is not None,
             "costs (patience)": self.patience is not None,
@@ -64,6 +72,12 @@ class ContinuousEventual:
 
     def policy(self) -> CheckpointPolicy:
         """A new policy, as the settings say."""
+        if self.recover_within is not None:
+            return RecoverWithin(
+                duration_ns(self.recover_within) / 1e6,
+                RecoveryRates(),
+                budget=share(self.checkpoint_budget),
+            )
         if self.records is not None or self.tuples is not None:
             return Targets(
                 records=_NO_TARGET if self.records is None else self.records,

@@ -49,6 +49,8 @@ from rewake.recovery.eventual_checkpoint import (
 )
 from rewake.recovery.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
+from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.rates import RecoveryRates
 
 __all__ = [
     "LATE_OUTPUT",
@@ -75,6 +77,8 @@ class ContinuousEventualCheckpointing:
         self._policy = policy
         self._emit = emit
         self._order = FootprintOrder(operator.ids_of)
+        self._checks = 0
+        self._now_ms = 0.0
         # The next input position; while recovering, replay lasts through this one.
         self.position = 0
         self._replay_through = -1
@@ -107,8 +111,10 @@ class ContinuousEventualCheckpointing:
         order.results(tuples)
         order.opened(outcome.opened_slots, outcome.opened_ids)
         order.forget_dead(self.operator.open_parts)
+        self._now_ms = now_ms
         checked = self._policy.checks(self.extent(now_ms))
         if checked.size:
+            self._checks += checked.size
             order.checked(checked, self.operator.ids_of(checked), t_end)
         sections = result_sections(outputs) + self._parts(outcome, checked, t_end)
         if not sections:
@@ -206,11 +212,30 @@ class ContinuousEventualCheckpointing:
     def progress(self) -> dict[str, float]:
         """Figures for people: open windows, extent, tuples to replay."""
         extent = self.extent()
-        return {
+        figures: dict[str, float] = {
             "open_windows": extent.open_windows,
             "extent_records": extent.records,
             "replay_tuples": extent.tuples,
+            "checks": self._checks,
         }
+        if isinstance(self._policy, RecoverWithin):
+            outlook = self._policy.outlook(extent)
+            figures["predicted_ms"] = outlook.predicted_ms
+            figures["target_ms"] = outlook.target_ms
+            figures["best_ms"] = outlook.best_ms
+        return figures
+
+    @property
+    def rates(self) -> RecoveryRates | None:
+        """What the parts of a recovery cost, where a policy goes by it: the host keeps it true."""
+        return self._policy.rates if isinstance(self._policy, RecoverWithin) else None
+
+    @property
+    def advice(self) -> str:
+        """Why a promised recovery time cannot be kept, and what to do; mostly nothing."""
+        if not isinstance(self._policy, RecoverWithin):
+            return ""
+        return self._policy.outlook(self.extent(self._now_ms)).advice
 
     def check_invariants(self) -> None:
         """What always holds between turns."""
@@ -259,6 +284,11 @@ class ContinuousEventualCheckpointing:
     def recovering(self) -> bool:
         """Whether the next input is a replay of turns that the log has already."""
         return self.position <= self._replay_through
+
+    @property
+    def replay_through(self) -> int:
+        """The last position whose effects the log has: tc."""
+        return self._replay_through
 
     def _replay(self, event: StreamEvent, now_ms: float) -> Turn:
         past, live = event, None

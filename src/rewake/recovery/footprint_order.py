@@ -288,6 +288,10 @@ class FootprintOrder:
         best = int(np.argmax(gain))
         return slots[: best + 1].astype(np.int32) if gain[best] > 0 else np.zeros(0, np.int32)
 
+    def oldest(self, limit: int) -> Footprints:
+        """The oldest live footprints, oldest first, at most so many."""
+        return _NONE if self._oldest() is None else self._first_live(limit)
+
     def _first_live(self, limit: int) -> Footprints:
         pieces, count = [], 0
         for piece in self._live():

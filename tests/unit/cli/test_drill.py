@@ -50,7 +50,7 @@ def check_figures(found: dict[str, Any]) -> None:
     (kill,) = found["kills"]
     assert kill["node"] == "averages"
     phases = found["recovery_ms"]
-    assert set(phases) == {"detect", "restart", "load", "replay", "total"}
+    assert set(phases) == {"detect", "restart", "load", "replay", "total", "beyond_restart"}
     assert 0 < phases["detect"] < phases["total"]
     assert Path(found["report"]).is_file()
 

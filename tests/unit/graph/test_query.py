@@ -289,3 +289,35 @@ def test_a_notebook_shows_a_query_as_a_picture(query: Query) -> None:
     items.filter(lambda batch: pc.greater(batch["item_id"], 1), name="odd").to(Folder())
     assert "<svg" in query._repr_html_()
     assert str(query._repr_svg_()).startswith("<svg")
+
+
+def test_a_query_says_how_long_a_crash_may_cost() -> None:
+    """For all its steps, or for one; it is a setting of continuous eventual checkpointing."""
+    query = Query("promised", recover_within="1s")
+    assert query.approach.settings() == {"recover_within": "1s"}
+    averages = items_of(query).aggregate(
+        by="item_id",
+        window=count_window(10),
+        avg="item_price",
+        recover_within="250ms",
+        checkpoint_budget="10%",
+    )
+    (step,) = [each for each in query.graph().steps if each.name == averages.name]
+    assert step.approach is not None
+    assert step.approach.settings() == {"recover_within": "250ms", "checkpoint_budget": "10%"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"recover_within": "1s", "approach": "amnesia"}, "cannot be promised"),
+        ({"recover_within": "soon"}, "not a duration"),
+        ({"recover_within": "0s"}, "longer than nothing"),
+        ({"recover_within": "1s", "checkpoint_budget": "0%"}, "checkpoint_budget"),
+        ({"recover_within": "1s", "checkpoint_budget": "much"}, "not a share"),
+    ],
+)
+def test_a_promise_that_makes_no_sense_is_refused(settings: dict, words: str) -> None:
+    """Before anything runs."""
+    with pytest.raises(UsageError, match=words):
+        Query("promised", **settings)

@@ -213,7 +213,12 @@ def test_progress_says_what_a_recovery_would_cost():
     """Windows, records and tuples."""
     cec = start(count_window(2))
     cec.turn(event(0, [1, 2, 3, 3]))
-    assert cec.progress() == {"open_windows": 2, "extent_records": 2, "replay_tuples": 4}
+    assert cec.progress() == {
+        "open_windows": 2,
+        "extent_records": 2,
+        "replay_tuples": 4,
+        "checks": 0,
+    }
 
 
 # --- steps before the state ------------------------------------------------------------------

@@ -44,12 +44,19 @@ class ItemDrill:
     shards: int = 1
     source_shards: int = 1
     approach: Approach | str = "cec"
+    recover_within: str | None = None
+    checkpoint_budget: str | float = "5%"
 
     stream_name = "averages"
 
     def build(self) -> Query:
         """The query."""
-        query = Query(self.name, approach=self.approach)
+        query = Query(
+            self.name,
+            approach=self.approach,
+            recover_within=self.recover_within,
+            checkpoint_budget=self.checkpoint_budget,
+        )
         paced = ItemSource(
             ItemStream(self.seed, self.items),
             tuples=self.tuples,

@@ -52,6 +52,9 @@ class Blow:
     at: float
     pid: int | None = None
     point: str | None = None
+    # What the node itself last said a crash would cost beyond a restart, and what was promised.
+    predicted_ms: float | None = None
+    target_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,13 @@ class Recovered:
     load: float
     replay: float
     total: float
+    predicted: float | None = None
+    target: float | None = None
+
+    @property
+    def beyond_restart(self) -> float:
+        """What Rewake added to the time that it took to start a process again."""
+        return self.total - self.restart
 
 
 @dataclass(slots=True)
@@ -127,6 +137,8 @@ class DrillResult:
             load=float(status.get("load_ms", 0.0)),
             replay=float(status.get("replay_ms", 0.0)),
             total=((min(fresh) if fresh else self.ended_at) - blow.at) * 1e3,
+            predicted=blow.predicted_ms,
+            target=blow.target_ms,
         )
 
     def outages(self) -> list[tuple[float, float]]:
@@ -323,4 +335,14 @@ def _strike(
         strikes.remove(strike)
         at = time.monotonic()
         pid = query.signal_node(strike.node, _SIGNS[strike.action])
-        result.blows.append(Blow(strike.node, strike.action, at, pid))
+        said = result.status.get(strike.node, {})
+        result.blows.append(
+            Blow(
+                strike.node,
+                strike.action,
+                at,
+                pid,
+                predicted_ms=said.get("predicted_ms"),
+                target_ms=said.get("target_ms"),
+            )
+        )

@@ -44,7 +44,8 @@ def _kill(result: DrillResult, blow: Blow) -> dict[str, Any]:
 
 
 def _phases(recovered: Recovered) -> dict[str, float]:
-    names = ("detect", "restart", "load", "replay", "total")
+    names = ["detect", "restart", "load", "replay", "total", "beyond_restart"]
+    names += [name for name in ("predicted", "target") if getattr(recovered, name) is not None]
     return {name: round(getattr(recovered, name), 1) for name in names}
 
 

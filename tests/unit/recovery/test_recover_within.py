@@ -1,0 +1,177 @@
+"""The controller that keeps a promised recovery time, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rewake.model.errors import UsageError
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.functions import Avg
+from rewake.operators.windows import count_window
+from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.recovery.policies.policy import OpenOnly
+from rewake.recovery.policies.recover_within import Outlook, RecoverWithin
+from rewake.recovery.rates import Costs, Estimate, RecoveryRates
+
+SCHEMA = pa.schema([("item", pa.int64()), ("price", pa.int64())])
+COSTS = Costs(load_us=1, replay_us=0.5, work_us=0.5, check_us=2.5, fixed_ms=20)
+TURN = 200
+Keys = Callable[[np.random.Generator, int, int], np.ndarray]
+
+
+def uniform(random: np.random.Generator, turn: int, keys: int) -> np.ndarray:
+    return random.integers(0, keys, TURN)
+
+
+def skewed(random: np.random.Generator, turn: int, keys: int) -> np.ndarray:
+    return np.minimum(random.zipf(1.3, TURN), keys) - 1
+
+
+def in_bursts(random: np.random.Generator, turn: int, keys: int) -> np.ndarray:
+    """Now and then a turn in which every tuple opens a window, then few keys only."""
+    if turn % 200 < 20:
+        return np.arange(TURN) + (turn % 20) * TURN + keys
+    return random.integers(0, keys // 10 + 1, TURN)
+
+
+def run(
+    policy: RecoverWithin | OpenOnly,
+    choose: Keys,
+    *,
+    turns: int,
+    keys: int,
+    size: int = 10,
+    turn_ms: float = 2.0,
+) -> Iterator[tuple[ContinuousEventualCheckpointing, list]]:
+    """Drive an aggregate over `turns` turns, one every `turn_ms`; what there is after each."""
+    random = np.random.default_rng(7)
+    spec = AggregateSpec(["item"], count_window(size), [Avg("price")])
+    cec = ContinuousEventualCheckpointing(Aggregate(spec, SCHEMA), policy)
+    for turn in range(turns):
+        items = choose(random, turn, keys).astype(np.int64)
+        batch = pa.RecordBatch.from_arrays([pa.array(items), pa.array(items % 97)], schema=SCHEMA)
+        done = cec.turn(StreamEvent(turn * TURN, batch), turn * turn_ms)
+        yield cec, [batch.to_pylist() for _, batch in done.outputs]
+
+
+def outlooks(policy: RecoverWithin, choose: Keys, **settings: float) -> list[Outlook]:
+    turn_ms = settings.get("turn_ms", 2.0)
+    found = run(policy, choose, **settings)  # type: ignore[arg-type]
+    return [policy.outlook(cec.extent(number * turn_ms)) for number, (cec, _) in enumerate(found)]
+
+
+@pytest.mark.parametrize("choose", [uniform, skewed, in_bursts])
+def test_the_prediction_stays_under_the_target(choose: Keys) -> None:
+    """Whatever the keys are like, also with windows that hardly ever close."""
+    policy = RecoverWithin(100, RecoveryRates(COSTS), budget=0.2)
+    seen = outlooks(policy, choose, turns=1500, keys=1000, size=1000)
+    assert max(each.predicted_ms for each in seen) <= 100
+    assert not any(each.advice for each in seen)
+
+
+def test_without_need_there_are_no_checks() -> None:
+    """Windows that close soon enough by themselves leave no CHECK."""
+    policy = RecoverWithin(2000, RecoveryRates(COSTS))
+    seen = outlooks(policy, uniform, turns=500, keys=400)
+    assert seen[-1].checks == 0
+
+
+def test_checks_are_few_more_than_the_fewest_possible() -> None:
+    """A window that never closes must leave a CHECK each time it comes of age, and no more often.
+
+    One that knew the future would let each get exactly as old as the target allows.
+    """
+    policy = RecoverWithin(200, RecoveryRates(COSTS), budget=0.2)
+    keys, first, last = 600, 2000, 10_000
+    seen = outlooks(policy, uniform, turns=last, keys=keys, size=10**6)
+    spendable_us = (200 - policy.rates.fixed_ms) * 1e3 - keys * policy.rates.load_us
+    oldest_age = spendable_us / policy.rates.replay_us
+    fewest = keys * (last - first) * TURN / oldest_age
+    taken = seen[-1].checks - seen[first].checks
+    assert taken <= 1.5 * fewest
+    assert taken >= 0.9 * fewest, "fewer than possible: what is measured is not what was meant"
+
+
+def test_windows_of_one_age_come_apart() -> None:
+    """All were opened at once; after some rounds, CHECKs come evenly."""
+    policy = RecoverWithin(60, RecoveryRates(COSTS), budget=0.2)
+    seen = outlooks(policy, uniform, turns=8000, keys=1000, size=10**6)
+    by_look = [later.checks - sooner.checks for sooner, later in pairwise(seen[::20])]
+    first, last = np.array(by_look[:80]), np.array(by_look[-80:])
+    assert np.std(last) < np.std(first) / 2
+    assert np.max(last) <= 4 * np.mean(last)
+
+
+@pytest.mark.parametrize("choose", [uniform, skewed, in_bursts])
+def test_results_are_those_without_checks(choose: Keys) -> None:
+    """The choice of windows never shows in the output."""
+    settings = {"turns": 400, "keys": 600, "size": 20}
+    policy = RecoverWithin(40, RecoveryRates(COSTS), budget=0.5)
+    with_checks = [results for _, results in run(policy, choose, **settings)]
+    without = [results for _, results in run(OpenOnly(), choose, **settings)]
+    assert with_checks == without
+
+
+def test_no_more_than_the_budget_is_spent() -> None:
+    """Also when the target cannot be met: trying has its price, and the price a limit."""
+    policy = RecoverWithin(30, RecoveryRates(COSTS), budget=0.01)
+    turns = 3000
+    seen = outlooks(policy, uniform, turns=turns, keys=4000, size=10**6)
+    spent_us = seen[-1].checks * policy.rates.check_us
+    assert spent_us <= 0.01 * (turns * 2.0 + 100) * 1e3
+
+
+def test_a_target_that_loading_alone_exceeds_is_told_with_the_way_out() -> None:
+    """More windows than can be loaded in that time."""
+    policy = RecoverWithin(25, RecoveryRates(COSTS), budget=1.0)
+    last = outlooks(policy, uniform, turns=300, keys=30_000, size=10**6)[-1]
+    assert last.best_ms > 25
+    assert "cannot be met" in last.advice
+    assert "more shards" in last.advice
+
+
+def test_a_budget_that_is_too_small_is_told() -> None:
+    """It would go, with more time for CHECKs."""
+    policy = RecoverWithin(60, RecoveryRates(COSTS), budget=0.001)
+    last = outlooks(policy, uniform, turns=3000, keys=4000, size=10**6)[-1]
+    assert "checkpoint_budget" in last.advice
+
+
+def test_nonsense_is_refused() -> None:
+    """Before anything runs."""
+    with pytest.raises(UsageError, match="longer than nothing"):
+        RecoverWithin(0, RecoveryRates())
+    for budget in (0, -1, 1.5):
+        with pytest.raises(UsageError, match="checkpoint_budget"):
+            RecoverWithin(100, RecoveryRates(), budget=budget)
+    with pytest.raises(UsageError, match="positive"):
+        Costs(load_us=0)
+
+
+def test_a_cost_that_rises_is_followed_and_kept_on_the_safe_side() -> None:
+    """The estimate is above nearly all samples of a noisy cost."""
+    random = np.random.default_rng(1)
+    estimate = Estimate(0.1)
+    exceeded = 0
+    for sample in random.gamma(8, 1 / 8, 2000):
+        exceeded += sample > estimate.high
+        estimate.observe(sample)
+    assert exceeded < 0.1 * 2000
+    assert 0.7 < estimate.mean < 1.3
+
+
+def test_what_a_recovery_took_corrects_the_next_prediction() -> None:
+    """Ten slow recoveries, and the prediction is near what they took."""
+    rates = RecoveryRates(COSTS)
+    for _ in range(40):
+        rates.recovered(
+            records=100_000, load_us=100_000, tuples=100_000, replay_us=50_000, fixed_ms=10
+        )
+    assert rates.predicted_ms(100_000, 100_000) == pytest.approx(160, rel=0.25)
+    assert rates.costs.load_us == pytest.approx(1.0, rel=0.05)
