@@ -3,7 +3,7 @@
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-SOURCE := src tests scripts $(wildcard fuzz)
+SOURCE := src tests scripts examples $(wildcard fuzz)
 # pytest-xdist workers for the tests that do not start Spark.
 WORKERS ?= auto
 
@@ -19,7 +19,7 @@ help: ## List the targets
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "The first target that needs it sets up $(VENV) (Python 3.11 or newer; about 1.3 GB)."
+	@echo "The first target that needs it sets up $(VENV) (Python 3.11 or newer; about 1.7 GB)."
 
 run: $(READY) ## Run the demo
 	@$(BIN)/rewake demo

@@ -17,6 +17,10 @@ __version__ = "0.1.0.dev0"
 
 _PLACES = {
     "Query": "rewake.graph",
+    "aggregate": "rewake.spark.structured.aggregate",
+    "OrderMatters": "rewake.spark.structured.aggregate",
+    "progress": "rewake.spark.structured.observe",
+    "running": "rewake.operators.windows",
     "count_window": "rewake.operators.windows",
     "time_window": "rewake.operators.windows",
     "Count": "rewake.operators.functions",
@@ -35,7 +39,7 @@ _PLACES = {
     "ItemSource": "rewake.connectors.item_stream",
     "ItemStream": "rewake.connectors.item_stream",
     "StreamSource": "rewake.connectors.log_stream",
-    "read_parts": "rewake.connectors.file_sink",
+    "read_parts": "rewake.connectors.parts",
     "start": "rewake.spark.start",
     "start_processes": "rewake.net.running",
     "subscribe": "rewake.net.client",
@@ -43,13 +47,17 @@ _PLACES = {
     "RewakeError": "rewake.model.errors",
 }
 
+# Names that are called differently where they are.
+_ALIASES = {"count": "count_window"}
+_PLACES["count"] = _PLACES["count_window"]
+
 __all__ = ["__version__", *_PLACES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'rewake' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_PLACES[name]), _ALIASES.get(name, name))
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from rewake.cli.drill import drill
 from rewake.cli.exit_codes import ExitCode, exit_code_of
 from rewake.cli.explain import explain
 from rewake.cli.inspect import inspect
+from rewake.cli.migrate import migrate
 from rewake.cli.simulate import SIMULATE_HELP, simulate
 from rewake.model.errors import RewakeError
 
@@ -32,6 +33,7 @@ Examples:
   rewake demo               run a query on Spark, kill a node, check every result
   rewake drill items --kill averages@40%    the same for any query and any moment
   rewake explain FILE.py    what a query would run, and what it guarantees
+  rewake migrate state/averages state/averages-8 --shards 8
   rewake simulate           random queries and faults in virtual time, from a seed
   rewake inspect log PATH   what a log holds, every checksum verified
 
@@ -72,6 +74,7 @@ app.add_typer(bench, name="bench")
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.command("drill")(drill)
+app.command("migrate")(migrate)
 app.command("explain")(explain)
 app.add_typer(inspect, name="inspect")
 app.command("simulate", help=SIMULATE_HELP)(simulate)

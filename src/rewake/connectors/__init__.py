@@ -7,14 +7,20 @@ read and write files of the outside world.
 What always holds: a source gives the same stream events, cut at the same positions, however often
 and from wherever it is read; or it raises an error that says why it cannot.  What a sink has
 committed is there exactly once, whatever died when.
+
+Names are imported when they are first used: who reads a stream need not load the rest.
 """
 
-from rewake.connectors.file_sink import FileSink, FileSinkWriter
-from rewake.connectors.files import Files
-from rewake.connectors.item_stream import ItemSource, ItemStream
-from rewake.connectors.log_stream import StreamSource
-from rewake.connectors.memory import Batches
-from rewake.connectors.parts import read_parts
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rewake.connectors.file_sink import FileSink, FileSinkWriter
+    from rewake.connectors.files import Files
+    from rewake.connectors.item_stream import ItemSource, ItemStream
+    from rewake.connectors.log_stream import StreamSource
+    from rewake.connectors.memory import Batches
+    from rewake.connectors.parts import read_parts
 
 __all__ = [
     "Batches",
@@ -26,3 +32,20 @@ __all__ = [
     "StreamSource",
     "read_parts",
 ]
+
+_PLACES = {
+    "Batches": "memory",
+    "FileSink": "file_sink",
+    "FileSinkWriter": "file_sink",
+    "Files": "files",
+    "ItemSource": "item_stream",
+    "ItemStream": "item_stream",
+    "StreamSource": "log_stream",
+    "read_parts": "parts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,8 +1,9 @@
 """Any stream of Rewake as a source, by the folder of its log (Thesis 3.1: a PSO is a stream too).
 
-One frame of the log is one stream event.  Positions are those of the log, which number the tuples
-over all outputs of its fragment; a stream event of one output covers those that went to the others.
-Watermarks are the frames' punctuations and hold for every output.
+A stream has one log, or one for each shard.  One frame is one stream event.  Positions are those of
+the log, which number the tuples over all outputs of its fragment; a stream event of one output
+covers those that went to the others.  Watermarks are the frames' punctuations and hold for every
+output.
 
 Where the stream begins, and where it ends unless it is followed, is settled when the value is made:
 it travels with the query, so every attempt of every node reads the same stretch.  What has been
@@ -20,15 +21,23 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from rewake.connectors.cutting import check_shard, schema_json
+from rewake.connectors.stream_folder import open_stream
 from rewake.log.columns import unpack_columns
 from rewake.log.descriptor import Descriptor
 from rewake.log.frame import Frame, SectionKind
+from rewake.log.layout import DESCRIPTOR
 from rewake.log.reader import LogReader, Tail
-from rewake.model.errors import DamagedFrame, OutOfRange, ReplayMismatch, UsageError
+from rewake.model.errors import (
+    DamagedFrame,
+    OutOfRange,
+    ReplayMismatch,
+    SchemaMismatch,
+    UsageError,
+)
 from rewake.model.stream_event import StreamEvent
 from rewake.stores import open_log_reader
 
-__all__ = ["StreamReader", "StreamSource"]
+__all__ = ["StreamReader", "StreamSource", "Stretch"]
 
 # Frames are read some at a time: enough to spare looks at the log, few enough to hold in memory.
 _FRAMES: Final = 16
@@ -39,77 +48,97 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSource:
-    """One output of the log at `path` (a list of paths when it is striped).
+class Stretch:
+    """What is read of one shard: its log, the position it begins at and the frame it ends before.
 
-    `from_` is a position, "earliest" (what is still there) or "latest" (what comes from now on).
-    Earlier positions are covered by the first stream event, as if their tuples went elsewhere.
-    With `follow` the stream goes on as the log does; without, it ends where the log ends now.
+    It ends never when `end_sequence` is None.
+    """
+
+    paths: tuple[str, ...]
+    log_id: int
+    first_position: int
+    end_sequence: int | None
+
+    def describe(self) -> dict[str, Any]:
+        """Which log, and which stretch of it."""
+        return {
+            "log_id": f"{self.log_id:016x}",
+            "first_position": self.first_position,
+            "end_sequence": self.end_sequence,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """The stream at `path`: the folder of a stream, or a log (a list of paths when it is striped).
+
+    It has as many shards as the stream, and is read in as many.
+
+    `from_` is a position, "earliest" (what is still there) or "latest" (what comes from now on); or
+    a list of positions, one for each shard.  Earlier positions are covered by the first stream
+    event, as if their tuples went elsewhere.  With `follow` the stream goes on as the log does;
+    without, it ends where the log ends now.  `output` is for the log of a fragment with several.
     `schema` is taken from the log's metadata unless given.
     """
 
     path: PathLike | Sequence[PathLike]
-    from_: int | str = 0
+    from_: int | str | Sequence[int] = 0
     output: int = 0
     follow: bool = True
     schema: pa.Schema | None = None
-    paths: tuple[str, ...] = field(init=False)
-    log_id: int = field(init=False)
-    first_position: int = field(init=False)
-    end_sequence: int | None = field(init=False)
+    shards: tuple[Stretch, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        given = [self.path] if isinstance(self.path, str | os.PathLike) else self.path
-        paths = tuple(os.path.abspath(os.fspath(each)) for each in given)
-        with open_log_reader(paths) as reader:
-            schema = self.schema or _stored_schema(reader.descriptor, self.output)
-            settled = {
-                "path": paths[0] if len(paths) == 1 else paths,
-                "paths": paths,
-                "log_id": reader.descriptor.log_id,
-                "first_position": _settled(self.from_, reader),
-                "end_sequence": None if self.follow else reader.end_sequence,
-                "schema": schema,
-            }
+        logs = _logs_at(self.path)
+        begins = _begins(self.from_, len(logs))
+        schemas: list[pa.Schema] = []
+        shards: list[Stretch] = []
+        for paths, begin in zip(logs, begins, strict=True):
+            with open_log_reader(paths) as reader:
+                schemas.append(self.schema or _stored_schema(reader.descriptor, self.output))
+                end = None if self.follow else reader.end_sequence
+                log_id = reader.descriptor.log_id
+                shards.append(Stretch(paths, log_id, _settled(begin, reader), end))
+        if any(not schema.equals(schemas[0]) for schema in schemas):
+            raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")
+        settled = {"path": _settled_path(self.path), "schema": schemas[0], "shards": tuple(shards)}
+        if not isinstance(self.from_, int | str):
+            settled["from_"] = tuple(self.from_)
         for name, value in settled.items():
             object.__setattr__(self, name, value)
 
     def describe(self) -> dict[str, Any]:
         """Which log, and which stretch of which output."""
-        return {
-            "kind": "stream",
-            "log_id": f"{self.log_id:016x}",
-            "output": self.output,
-            "first_position": self.first_position,
-            "end_sequence": self.end_sequence,
-            "schema": schema_json(self.schema),
-        }
+        common = {"kind": "stream", "output": self.output, "schema": schema_json(self.schema)}
+        if len(self.shards) == 1:
+            return common | self.shards[0].describe()
+        return common | {"shards": [shard.describe() for shard in self.shards]}
 
     def open(self, shard: int, shards: int) -> StreamReader:
-        """Open the log; it is one partition, so there is one shard."""
+        """Open the log of one shard; there are as many as the stream has."""
         check_shard(shard, shards)
-        if shards != 1:
-            raise UsageError(
-                f"the log at {self.paths[0]} is one partition and cannot be read in {shards} "
-                "shards; use one shard for this source, and more for the steps after it"
-            )
-        reader = open_log_reader(self.paths)
-        if reader.descriptor.log_id != self.log_id:
+        if shards != len(self.shards):
+            raise _other_shards(self.shards, shards)
+        stretch = self.shards[shard]
+        reader = open_log_reader(stretch.paths)
+        if reader.descriptor.log_id != stretch.log_id:
             reader.close()
             raise ReplayMismatch(
-                f"the log at {self.paths[0]} is another one than when the query began; restore it, "
-                "or start a new query in a new folder"
+                f"the log at {stretch.paths[0]} is another one than when the query began; restore "
+                "it, or start a new query in a new folder"
             )
-        return StreamReader(self, reader)
+        assert self.schema is not None
+        return StreamReader(stretch, self.schema, self.output, reader)
 
 
 class StreamReader:
     """A log, open for reading along."""
 
-    def __init__(self, source: StreamSource, reader: LogReader) -> None:
-        self._source = source
+    def __init__(self, stretch: Stretch, schema: pa.Schema, output: int, reader: LogReader) -> None:
+        self._stretch = stretch
+        self._output = output
         self._reader = reader
-        self._empty = pa.RecordBatch.from_pylist([], source.schema)
+        self._empty = pa.RecordBatch.from_pylist([], schema)
         self._tail: Tail | None = None
         self._frames: deque[Frame] = deque()
         self._wanted = self._next_sequence = 0
@@ -122,10 +151,10 @@ class StreamReader:
         """
         self._reader.reload()
         view = self._reader.view
-        begin = max(position, self._source.first_position)
+        begin = max(position, self._stretch.first_position)
         if not view.first_position <= begin <= view.frontier.position:
             raise OutOfRange(
-                f"position {begin} is not in the log at {self._source.paths[0]}: it has "
+                f"position {begin} is not in the log at {self._stretch.paths[0]}: it has "
                 f"{view.first_position} to {view.frontier.position}"
             )
         self._wanted = position
@@ -153,7 +182,7 @@ class StreamReader:
     @property
     def ended(self) -> bool:
         """Whether all up to the end has been read; never, when the log is followed."""
-        end = self._source.end_sequence
+        end = self._stretch.end_sequence
         return end is not None and self._next_sequence >= end
 
     def close(self) -> None:
@@ -172,7 +201,7 @@ class StreamReader:
 
     def _is_before(self, frame: Frame) -> bool:
         """Whether a frame lies before what is wanted; not so one without tuples right there."""
-        begin = max(self._wanted, self._source.first_position)
+        begin = max(self._wanted, self._stretch.first_position)
         return frame.position < begin and frame.position + frame.tuples <= begin
 
     def _event(self, frame: Frame) -> StreamEvent | None:
@@ -182,7 +211,7 @@ class StreamReader:
             return None
         batch = self._batch(frame)
         start, end = frame.position, frame.position + frame.tuples
-        first = self._source.first_position
+        first = self._stretch.first_position
         if start <= first and not self._begun:
             # The first stream event covers all that lies before the beginning.
             batch = batch.slice(max(batch.num_rows - (end - first), 0))
@@ -190,21 +219,21 @@ class StreamReader:
         return StreamEvent(end - batch.num_rows, batch, watermark, start)
 
     def _batch(self, frame: Frame) -> pa.RecordBatch:
-        payload = frame.section(SectionKind.RESULTS, self._source.output)
+        payload = frame.section(SectionKind.RESULTS, self._output)
         if payload is None:
             return self._empty
         try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._source.schema)
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._empty.schema)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
             raise DamagedFrame(
-                f"the results of frame {frame.sequence} in {self._source.paths[0]} are not a batch "
-                f"of the stream's columns ({', '.join(self._empty.schema.names)}): {error}"
+                f"the results of frame {frame.sequence} in {self._stretch.paths[0]} are not a "
+                f"batch of the stream's columns ({', '.join(self._empty.schema.names)}): {error}"
             ) from error
         if batch.num_rows > frame.tuples:
             raise DamagedFrame(
-                f"frame {frame.sequence} in {self._source.paths[0]} counts {frame.tuples} tuples "
-                f"and holds {batch.num_rows} on output {self._source.output}"
+                f"frame {frame.sequence} in {self._stretch.paths[0]} counts {frame.tuples} tuples "
+                f"and holds {batch.num_rows} on output {self._output}"
             )
         return batch
 
@@ -234,6 +263,50 @@ def _stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
         raise DamagedFrame(
             f"the schema in the metadata of log {descriptor.name!r} cannot be read: {error}"
         ) from error
+
+
+def _other_shards(shards: Sequence[Stretch], asked: int) -> UsageError:
+    where, has = shards[0].paths[0], len(shards)
+    if has == 1:
+        return UsageError(
+            f"the log at {where} is one partition and cannot be read in {asked} shards; use one "
+            "shard for this source, and more for the steps after it"
+        )
+    return UsageError(
+        f"the stream at {os.path.dirname(where)} has {has} shards and cannot be read in {asked}; "
+        f"give shards={has} to this source, and any number to the steps after it"
+    )
+
+
+def _logs_at(path: PathLike | Sequence[PathLike]) -> list[tuple[str, ...]]:
+    """The paths of each shard's log; those of one log with several are its stripes."""
+    if not isinstance(path, str | os.PathLike):
+        return [tuple(os.path.abspath(os.fspath(each)) for each in path)]
+    if os.path.exists(os.path.join(path, DESCRIPTOR)):
+        return [(os.path.abspath(path),)]
+    return [(os.path.abspath(shard),) for shard in open_stream(path).shards]
+
+
+def _settled_path(path: PathLike | Sequence[PathLike]) -> str | tuple[str, ...]:
+    """The same from wherever the query is run."""
+    if isinstance(path, str | os.PathLike):
+        return os.path.abspath(path)
+    paths = tuple(os.path.abspath(os.fspath(each)) for each in path)
+    return paths[0] if len(paths) == 1 else paths
+
+
+def _begins(begin: int | str | Sequence[int], shards: int) -> Sequence[int | str]:
+    """Where each shard begins."""
+    if isinstance(begin, int | str):
+        if shards > 1 and isinstance(begin, int) and begin > 0:
+            raise UsageError(
+                f"from_={begin} of a stream with {shards} shards: positions count in each shard; "
+                f"give a list of {shards} positions, {EARLIEST!r} or {LATEST!r}"
+            )
+        return [begin] * shards
+    if len(begin) != shards:
+        raise UsageError(f"from_ has {len(begin)} positions and the stream {shards} shards")
+    return begin
 
 
 def _settled(begin: int | str, reader: LogReader) -> int:

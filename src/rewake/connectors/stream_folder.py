@@ -2,10 +2,12 @@
 
     stream.json       {"format": 1, "shards": 3, "key": ["item_id"]}; without a key, it is null
     shard-0000/       the log of the first shard, and so on
+    staging/          what is being written (`stream_commit`)
 
 What always holds: `stream.json` appears last and whole, so a folder that has one is complete.
-Every shard's log carries the stream's schema in its metadata.  With a key, all tuples of a key are
-in one shard: that of the engine's own shuffle, so a query with as many shards reads what is its.
+Every shard's log carries the stream's schema in its metadata, and as `time` the name of the column
+that gives its frames their time, if there is one.  With a key, all tuples of a key are in one
+shard: that of the engine's own shuffle, so a query with as many shards reads what is its.
 
 A folder that is itself a log is a stream of one shard.
 """
@@ -22,13 +24,22 @@ from typing import Final
 
 import pyarrow as pa
 
+from rewake.log.descriptor import Metadata, read_descriptor
+from rewake.log.layout import DESCRIPTOR
 from rewake.log.store import publish
-from rewake.model.errors import DamagedLog, LogExists, NotALog, UnsupportedVersion, UsageError
-from rewake.operators.columns import field_of
+from rewake.model.errors import (
+    DamagedLog,
+    LogExists,
+    LogInUse,
+    NotALog,
+    UnsupportedVersion,
+    UsageError,
+)
+from rewake.operators.columns import TimeColumn, field_of
 from rewake.stores import create_log
 from rewake.stores.local import LocalStore
 
-__all__ = ["StreamFolder", "create_stream", "open_stream"]
+__all__ = ["StreamFolder", "create_stream", "open_stream", "stream_columns"]
 
 _MANIFEST: Final = "stream.json"
 _FORMAT: Final = 1
@@ -50,18 +61,24 @@ def create_stream(
     *,
     shards: int = 1,
     key: Sequence[str] | None = None,
+    time: str | None = None,
 ) -> StreamFolder:
-    """Make a new, empty stream; one that was left half made by a crash is completed."""
+    """Make a new, empty stream; one that was left half made by a crash is completed.
+
+    Raises LogInUse when another process is making it at this moment.
+    """
     if not 1 <= shards <= _MOST_SHARDS:
         raise UsageError(f"a stream has 1 to {_MOST_SHARDS} shards, not {shards}")
     for name in key or ():
         field_of(schema, name, "partition by")
+    metadata: dict[str, str | bytes] = {"schema": schema.serialize().to_pybytes()}
+    if time is not None:
+        metadata["time"] = TimeColumn(schema, time).name
     store = LocalStore(path, create=True)
     try:
-        if _MANIFEST in store.names():
-            raise LogExists(f"{path} is a stream already; open it, or choose another folder")
+        _check_free(store)
         for number in range(shards):
-            _create_shard(Path(path) / _shard_name(number), schema)
+            _create_shard(Path(path) / _shard_name(number), metadata)
         manifest = {"format": _FORMAT, "shards": shards, "key": list(key) if key else None}
         publish(store, _MANIFEST, json.dumps(manifest).encode())
     finally:
@@ -69,10 +86,46 @@ def create_stream(
     return open_stream(path)
 
 
-def _create_shard(path: Path, schema: pa.Schema) -> None:
-    metadata = {"schema": schema.serialize().to_pybytes()}
-    with suppress(LogExists):  # an earlier attempt came this far
+def _check_free(store: LocalStore) -> None:
+    """Refuse a folder that is something else; the lock is held until the store is closed."""
+    if DESCRIPTOR in store.names():
+        raise LogExists(f"{store.path} is a log by itself; choose another folder for the stream")
+    if not store.try_lock():
+        raise LogInUse(f"another process is making a stream at {store.path}; wait for it")
+    if _MANIFEST in store.names():
+        raise LogExists(f"{store.path} is a stream already; open it, or choose another folder")
+
+
+def _create_shard(path: Path, metadata: Metadata) -> None:
+    with suppress(LogExists):
         create_log(path, path.name, metadata)
+        return
+    # An earlier attempt came this far; it may have been one for other columns.
+    if _metadata(path) != metadata:
+        raise LogExists(
+            f"{path} was left by an attempt to make a stream of other columns; remove {path.parent}"
+        )
+
+
+def _metadata(path: Path) -> Metadata:
+    store = LocalStore(path)
+    try:
+        return read_descriptor([store]).metadata
+    finally:
+        store.close()
+
+
+def stream_columns(folder: StreamFolder) -> tuple[pa.Schema, str | None]:
+    """The stream's columns, and which of them gives its frames their time, if one does."""
+    metadata = _metadata(folder.shards[0])
+    stored, time = metadata.get("schema"), metadata.get("time")
+    if not isinstance(stored, bytes):
+        raise UsageError(f"the log {folder.shards[0]} does not say which columns it has")
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(stored))
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise DamagedLog(f"the schema of {folder.shards[0]} cannot be read: {error}") from error
+    return schema, time if isinstance(time, str) else None
 
 
 def open_stream(path: str | os.PathLike[str]) -> StreamFolder:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rewake.graph.steps import Port
-from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.keys import KeyColumn
+from rewake.operators.windows import RunningWindow
 
 MAX_SHARDS = 256
 
@@ -40,6 +41,13 @@ def built_aggregate(name: str, spec: AggregateSpec, schema: pa.Schema) -> Aggreg
     for column in columns:
         if column and column not in schema.names:
             raise SchemaMismatch(f"step {name!r}: {no_column(column, schema.names)}")
+    if isinstance(spec.window, RunningWindow):
+        # What it emits follows how the input was cut into stream events; replays may cut it anew.
+        raise InvalidWindow(
+            f"step {name!r}: running windows emit after every stream event, and a query's stream "
+            "events are not the same every time; use a count or time window, or a running window "
+            "inside Structured Streaming"
+        )
     try:
         return Aggregate(spec, schema)
     except UsageError as error:

@@ -16,7 +16,7 @@ from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, StatelessStep
 from rewake.operators.functions import AggregateFunction
-from rewake.operators.windows import CountWindow
+from rewake.operators.windows import CountWindow, RunningWindow
 
 PRECISE = "precise"
 
@@ -195,6 +195,9 @@ def _step(step: StatelessStep) -> str:
 def _aggregate(spec: AggregateSpec) -> Iterable[str]:
     functions = ", ".join(_function(each) for each in spec.aggregates)
     yield f"{functions} by {', '.join(spec.by)}"
+    if isinstance(spec.window, RunningWindow):
+        yield "running windows"
+        return
     size, advance = spec.window.size, spec.window.advance
     unit = " tuples" if isinstance(spec.window, CountWindow) else f" of {spec.time}"
     window = f"windows of {size}{unit}"

@@ -122,6 +122,33 @@ def aggregate_with_late(
     return emitter.results, late
 
 
+def running(
+    batches: Iterable[Sequence[Row]],
+    *,
+    by: Sequence[str],
+    functions: Sequence[Function],
+    user: UserFunctions | None = None,
+) -> list[list[Row]]:
+    """For each batch, the value of every key in it over all of the key's tuples so far.
+
+    A batch's keys come in the order in which they first occur in it.
+
+    >>> one, two = [{"k": 1, "v": 10}, {"k": 2, "v": 5}], [{"k": 1, "v": 20}]
+    >>> running([one, two], by=["k"], functions=[("sum", "v", "total")])
+    [[{'k': 1, 'total': 10}, {'k': 2, 'total': 5}], [{'k': 1, 'total': 30}]]
+    """
+    history: dict[tuple[Any, ...], list[Row]] = {}
+    results = []
+    for batch in batches:
+        emitter = _Emitter(by, functions, user or {})
+        for row in batch:
+            history.setdefault(_key(row, by), []).append(row)
+        for key in dict.fromkeys(_key(row, by) for row in batch):
+            emitter.emit(key, history[key], {})
+        results.append(emitter.results)
+    return results
+
+
 def _count_windows(
     stream: Iterable[Row | Punctuation],
     emitter: _Emitter,

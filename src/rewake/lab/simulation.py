@@ -24,7 +24,7 @@ from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.packets import event_of, packet_in, punctuation_in
 from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.windows import CountWindow
+from rewake.operators.windows import CountWindow, RunningWindow
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.run import Outcome, run_seed
 from rewake.sim.scenarios import Scenario
@@ -178,6 +178,7 @@ def _piece(event: StreamEvent) -> _Piece:
 
 def _oracle(spec: AggregateSpec, stream: list[Row | Punctuation]) -> tuple[list[Row], list[Row]]:
     window = spec.window
+    assert not isinstance(window, RunningWindow), "a query has no running windows"
     kind = "count" if isinstance(window, CountWindow) else "time"
     functions = [
         (type(each).__name__.lower(), each.column, each.result_name()) for each in spec.aggregates

@@ -57,6 +57,26 @@ class OutOfRange(UsageError):
     """The requested position, timestamp or sequence is not in the log (any more)."""
 
 
+class OtherQuery(UsageError):
+    """The folder holds the state of another streaming query, or of the same one started anew."""
+
+
+class OtherOperator(UsageError):
+    """The folder holds the state of another operator, or of one with other settings."""
+
+
+class CheckpointWithoutLog(UsageError):
+    """Spark's checkpoint goes on where a log ended that is not there."""
+
+
+class CheckpointBehindLog(UsageError):
+    """Spark's checkpoint is older than the log: it asks for a batch long past."""
+
+
+class LogBehindCheckpoint(UsageError):
+    """The log is older than Spark's checkpoint: batches between them are missing."""
+
+
 # --- damaged data ----------------------------------------------------------------------------
 
 
@@ -109,6 +129,10 @@ class WriterFailed(StorageFault):
 
 class Fenced(OperatingFault):
     """A successor with a higher epoch owns the log; this writer's bytes are refused."""
+
+
+class NotOwner(OperatingFault):
+    """The process that was asked does not own the shard (any more); ask its owner."""
 
 
 class ArithmeticOverflow(OperatingFault):

@@ -3,6 +3,8 @@
     <folder>/coordinator.json   the coordinator's state, replaced as a whole
     <folder>/endpoint.json      where the coordinator listens and the query's token, for clients
                                 of the same user; only while the query runs
+    <folder>/streams.json       which output of which node is which stream, for readers of logs:
+                                {"streams": {"averages": [["averages", 0]]}}, by shard
     <folder>/nodes/<node>/      the log of a node
 
 What always holds: one driver at a time owns a folder (an advisory lock); the state is durable
@@ -46,6 +48,7 @@ from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbe
 from rewake.stores.local import LocalStore
 
 STATE_FILE = "coordinator.json"
+STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
 
 
@@ -85,6 +88,7 @@ class CoordinatorHost:
         self.token = Token(token_bytes(TOKEN_BYTES))
         try:
             self._coordinator = Coordinator(plan, _read_state(self._store))
+            _write_streams(self._store, plan)
             self._listener = Listener(self.token, host, allow_remote=allow_remote)
         except BaseException:
             self._store.close()  # and with it the lock: the right query may come next
@@ -312,4 +316,11 @@ def _write_state(store: LocalStore, state: dict[str, Any]) -> None:
     publish(store, STATE_FILE, json.dumps(state, indent=1).encode())
 
 
-__all__ = ["STATE_FILE", "CoordinatorHost", "Happening"]
+def _write_streams(store: LocalStore, plan: Plan) -> None:
+    text = json.dumps({"streams": plan.streams}, indent=1).encode()
+    known = STREAMS_FILE in store.names()
+    if not known or store.read(STREAMS_FILE, 0, store.size(STREAMS_FILE)) != text:
+        publish(store, STREAMS_FILE, text)
+
+
+__all__ = ["STATE_FILE", "STREAMS_FILE", "CoordinatorHost", "Happening"]

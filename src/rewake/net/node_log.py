@@ -154,4 +154,7 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
     }
     if plan.program.stateful is not None:
         metadata["operator"] = json.dumps(spec_to_json(plan.program.stateful))
+        # What the operator is given is what would be late: only with it can state be typed.
+        given = plan.program.late_schema(plan.inputs[0].schema)
+        metadata["rows"] = given.serialize().to_pybytes()
     return metadata

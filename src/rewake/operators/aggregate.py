@@ -1,7 +1,8 @@
 """Aggregate: functions over windows of tuples, grouped by key (Hwang 2.2, CEC II).
 
 Whole stream events in, whole stream events out.  Results are a function of the tuples in order,
-never of how they were cut into stream events.  A turn is atomic: `process` either applies all of a
+never of how they were cut into stream events (but for running windows, which emit after every
+stream event).  A turn is atomic: `process` either applies all of a
 stream event or, for a mistake in it, nothing.
 
 State is divided into parts (windows, or panes of overlapping windows).  A part is identified by
@@ -33,10 +34,11 @@ from rewake.operators.count_routing import CountRouter
 from rewake.operators.functions import AggregateFunction
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import PartRows, Router, Routing
+from rewake.operators.running_routing import RunningRouter, current_values
 from rewake.operators.stateful import Outcome, StoredParts
 from rewake.operators.time_routing import TimeRouter
 from rewake.operators.tumbling_routing import TumblingCountRouter
-from rewake.operators.windows import CountWindow, TimeWindow, check_reach
+from rewake.operators.windows import CountWindow, RunningWindow, TimeWindow, check_reach
 
 _NO_TIMES = np.zeros(0, np.int64)
 # Keys without open windows are forgotten once there are this many more of them than live ones.
@@ -54,7 +56,7 @@ class AggregateSpec:
     """
 
     by: Sequence[str]
-    window: CountWindow | TimeWindow
+    window: CountWindow | TimeWindow | RunningWindow
     aggregates: Sequence[AggregateFunction]
     time: str | None = None
     slack: str | int = 0
@@ -80,6 +82,8 @@ def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
             )
         size, advance = spec.window.in_unit(unit_ns)
         return TimeRouter(size, advance, slack)
+    if isinstance(spec.window, RunningWindow):
+        return _running_router(spec, slack)
     if slack:
         raise InvalidWindow("slack is for time windows; a count window has no late tuples")
     if spec.timeout is None:
@@ -92,6 +96,14 @@ def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
         raise InvalidWindow(f"a timeout must be longer than nothing, but is {spec.timeout!r}")
     check_reach("a timeout", timeout)
     return CountRouter(spec.window, timeout)
+
+
+def _running_router(spec: AggregateSpec, slack: int) -> Router:
+    if spec.timeout is not None:
+        raise InvalidWindow("a running window has no timeout: it never closes")
+    if slack:
+        raise InvalidWindow("slack is for time windows; a running window has no late tuples")
+    return RunningRouter()
 
 
 class Aggregate:
@@ -140,8 +152,27 @@ class Aggregate:
 
     @property
     def divisible(self) -> bool:
-        """A stream event may be cut anywhere."""
-        return True
+        """A stream event may be cut anywhere, unless what is emitted depends on it."""
+        return not self.running
+
+    @property
+    def running(self) -> bool:
+        """Whether windows never close, and every turn emits what it touched."""
+        return isinstance(self.spec.window, RunningWindow)
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of stream events."""
+        return self.schema
+
+    @property
+    def columns_read(self) -> Sequence[str]:
+        """The columns of stream events that make a difference, in the schema's order."""
+        if self.spec.route_late:
+            return list(self.schema.names)
+        functions = [function.column for function in self.spec.aggregates]
+        read = {*self.spec.by, *functions, self.spec.time}
+        return [name for name in self.schema.names if name in read]
 
     @property
     def open_parts(self) -> int:
@@ -185,10 +216,20 @@ class Aggregate:
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        nothing = pa.RecordBatch.from_arrays(
+        return Aggregate.process(self, StreamEvent(position, self._no_tuples(), watermark))
+
+    def _no_tuples(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
             [pa.array([], each.type) for each in self.schema], schema=self.schema
         )
-        return Aggregate.process(self, StreamEvent(position, nothing, watermark))
+
+    def current(self, slots: Int32s) -> pa.RecordBatch:
+        """The current values of running windows, in the order of `slots`; they go on."""
+        assert isinstance(self._router, RunningRouter), "a window that closes has no current value"
+        counts = self._router.counts_of(slots)
+        columns = self._aggregation.current(self._no_tuples(), current_values(slots, 0), counts)
+        keys = self._keys.table.columns(slots)
+        return pa.RecordBatch.from_arrays([*keys, *columns], schema=self.output_schema)
 
     def _check_schema(self, event: StreamEvent) -> None:
         schema = event.batch.schema
@@ -234,6 +275,10 @@ class Aggregate:
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open parts."""
         return self._router.ids_of(slots)
+
+    def keys_in(self, slots: Array) -> list[pa.Array]:
+        """The keys of open parts, a column for each key column."""
+        return self._keys.table.columns(self._router.keys_of(slots))
 
     def opening_columns(self, slots: Array) -> list[Array]:
         """What identifies parts that have just opened: key, then the router's columns."""

@@ -38,6 +38,7 @@ from rewake.operators.functions import (
 from rewake.operators.routing import Routing
 from rewake.operators.user_accumulator import UserAccumulator
 
+NO_SLOTS = np.zeros(0, np.int32)
 _ORDERED = (Min, Max, First, Last)
 
 
@@ -142,6 +143,11 @@ class Aggregation:
             for accumulator, place in zip(self._accumulators, self._inputs, strict=True)
         ]
         return closed, null_counts
+
+    def current(self, nothing: pa.RecordBatch, closings: Closings, counts: Array) -> list[pa.Array]:
+        """Result columns of parts that go on; `nothing` is a batch without tuples."""
+        closed, null_counts = self.apply(nothing, 0, NO_SLOTS, closings)
+        return [self._result(bound, closed, null_counts, counts) for bound in self._bound]
 
     def _null_counter(self, place: int) -> SumAccumulator:
         if place not in self._null_counts:

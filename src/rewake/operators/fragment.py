@@ -214,7 +214,17 @@ class SteppedAggregate(Aggregate):
     @property
     def divisible(self) -> bool:
         """Whether each tuple keeps its position."""
-        return self._divisible
+        return self._divisible and not self.running
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of stream events, before the steps."""
+        return self._input_schema
+
+    @property
+    def columns_read(self) -> Sequence[str]:
+        """All: which of them the steps read is the steps' business."""
+        return list(self._input_schema.names)
 
     def process(self, event: StreamEvent) -> Outcome:
         """Apply the steps, then the aggregate."""

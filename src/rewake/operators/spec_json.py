@@ -30,7 +30,7 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.windows import CountWindow, TimeWindow
+from rewake.operators.windows import CountWindow, RunningWindow, TimeWindow
 
 __all__ = ["spec_from_json", "spec_to_json"]
 
@@ -38,17 +38,20 @@ _FUNCTIONS: dict[str, type[AggregateFunction]] = {
     kind.__name__.lower(): kind
     for kind in (Count, Sum, Avg, Min, Max, First, Last, Stddev, UserDefined)
 }
-_WINDOWS: dict[str, type[CountWindow | TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
+_WINDOWS: dict[str, type[CountWindow | TimeWindow | RunningWindow]] = {
+    "count": CountWindow,
+    "time": TimeWindow,
+    "running": RunningWindow,
+}
 _STATED = ("by", "window", "aggregates")
 _DEFAULTS = {each.name: each.default for each in fields(AggregateSpec) if each.name not in _STATED}
 
 
 def spec_to_json(spec: AggregateSpec) -> dict[str, Any]:
     """The spec as values that JSON can hold."""
-    kind = "count" if isinstance(spec.window, CountWindow) else "time"
     described: dict[str, Any] = {
         "by": list(spec.by),
-        "window": {"kind": kind, "size": spec.window.size, "advance": spec.window.advance},
+        "window": _window_to_json(spec.window),
         "aggregates": [_function_to_json(function) for function in spec.aggregates],
     }
     for name, default in _DEFAULTS.items():
@@ -78,6 +81,13 @@ def spec_from_json(described: Mapping[str, Any]) -> AggregateSpec:
             f"this does not describe an aggregate ({type(error).__name__}: {error}); it may come "
             "from a newer version"
         ) from error
+
+
+def _window_to_json(window: CountWindow | TimeWindow | RunningWindow) -> dict[str, Any]:
+    if isinstance(window, RunningWindow):
+        return {"kind": "running"}
+    kind = "count" if isinstance(window, CountWindow) else "time"
+    return {"kind": kind, "size": window.size, "advance": window.advance}
 
 
 def _function_to_json(function: AggregateFunction) -> dict[str, Any]:

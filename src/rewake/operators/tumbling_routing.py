@@ -175,10 +175,10 @@ class TumblingCountRouter:
         """See `Router.restore`."""
         self._ensure(id_limit)
         keys = np.concatenate([opened.keys, snapshots.keys])
-        if np.unique(keys).size != keys.size:
-            raise DamagedFrame("two open windows of one key, where windows do not overlap")
         self._opened_at[opened.keys] = opened.ids
         self._opened_at[snapshots.keys] = snapshots.ids
+        if np.count_nonzero(self._opened_at >= 0) != keys.size:
+            raise DamagedFrame("two open windows of one key, where windows do not overlap")
         self._count[snapshots.keys] = snapshots.columns[0]
         self._open = keys.size
         return keys

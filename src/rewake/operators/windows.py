@@ -2,7 +2,7 @@
 
 A window of `size` starts every `advance`.  `advance == size` tumbles, `advance < size` slides,
 `advance > size` leaves gaps whose tuples belong to no window.  Windows are per key: a count
-window counts its key's tuples.
+window counts its key's tuples.  A running window has neither: it never closes.
 
 State is kept in *panes*: the stretches between neighbouring window borders, so that a tuple
 updates one pane however many windows overlap it.  A pane is the *part* that leaves footprints
@@ -68,6 +68,20 @@ class TimeWindow:
         _check_positive("size", size)
         _check_positive("advance", advance)
         return size, advance
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWindow:
+    """One window per key that never closes; every turn emits the keys it touched.
+
+    What is emitted when follows how the input was cut into stream events, so this is for hosts
+    whose stream events are the same every time (micro-batches).
+    """
+
+
+def running() -> RunningWindow:
+    """A window per key that never closes: its current value after every stream event."""
+    return RunningWindow()
 
 
 def count_window(size: int, every: int | None = None) -> CountWindow:

@@ -60,8 +60,8 @@ class Estimate:
         self.deviation = first / 8
 
     def observe(self, sample: float) -> None:
-        """It was this much now."""
-        error = sample - self.mean
+        """It was this much now; one that is far off counts, but as no more than three times."""
+        error = min(sample, 3 * self.mean) - self.mean
         self.mean += error / 8
         self.deviation += (abs(error) - self.deviation) / 4
 

@@ -1,5 +1,7 @@
 """Rewake on Spark: the only package that may import pyspark, and only inside functions.
 
+`datasource` is the exception: its classes derive from Spark's, and only who uses them loads them.
+
 What always holds: importing `rewake.spark` needs neither pyspark nor Java.  What is missing is
 said when it is needed, as a `MissingRequirement` that names the remedy.
 """

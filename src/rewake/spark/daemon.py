@@ -31,11 +31,16 @@ _PRELOADED = (
 )
 
 
-def preload() -> None:
-    """Import all that can be imported, keeping stdout clean."""
+# A process that plans a read or a write runs no nodes; Spark starts one kind for each step of it.
+_PLANNING = ("numpy", "pyarrow", "pyarrow.compute", "rewake.spark.datasource.source")
+
+
+def preload(worker: str = "pyspark.worker") -> None:
+    """Import all that can be imported for workers of that kind, keeping stdout clean."""
+    names = _PRELOADED if worker == "pyspark.worker" else (*_PLANNING, worker)
     stdout, sys.stdout = sys.stdout, sys.stderr
     try:
-        for name in _PRELOADED:
+        for name in names:
             with suppress(Exception):
                 importlib.import_module(name)
     finally:
@@ -47,7 +52,7 @@ def preload() -> None:
 
 def main() -> None:
     """Preload, then serve as pyspark's daemon does."""
-    preload()
+    preload(*sys.argv[1:2])
     from pyspark.daemon import manager  # noqa: PLC0415 (only a worker's machine needs it)
 
     manager()

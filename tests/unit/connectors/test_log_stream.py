@@ -198,7 +198,7 @@ def test_what_was_trimmed_is_out_of_range(tmp_path: Path, drained: Callable) -> 
         writer.flush()
         writer.trim(Needs(recovery=30), Retention(max_bytes=0))
     source = StreamSource(path, "earliest", follow=False)
-    first = source.first_position
+    first = source.shards[0].first_position
     assert 0 < first <= 30
     events = drained(source.open(0, 1))
     assert [event.batch["n"].to_pylist() for event in events] == [[n] for n in range(first, 40)]

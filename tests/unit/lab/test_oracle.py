@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewake.lab.oracle import Punctuation, aggregate, aggregate_with_late
+from rewake.lab.oracle import Punctuation, aggregate, aggregate_with_late, running
 
 
 def rows(keys, times=None):
@@ -81,3 +81,14 @@ def test_a_user_function_sees_the_values_in_order():
         user={"mine": list},
     )
     assert found == [{"k": "a", "x": [0, 1, 2]}]
+
+
+def test_running_windows_tell_a_batchs_keys_over_all_their_tuples():
+    """In the order in which they come in the batch; nothing for a batch without rows."""
+    batches = [rows("bab"), [], rows("a")]
+    found = running(batches, by=["k"], functions=[("count", "", "n"), ("sum", "v", "s")])
+    assert [[tuple(row.values()) for row in batch] for batch in found] == [
+        [("b", 2, 2), ("a", 1, 1)],
+        [],
+        [("a", 2, 1)],
+    ]

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.windows import CountWindow
+from rewake.operators.windows import CountWindow, RunningWindow
 
 __all__ = ["bytes_text", "described", "print_facts", "wide_console"]
 
@@ -51,6 +51,8 @@ def described(spec: AggregateSpec) -> str:
     functions = ", ".join(
         f"{type(each).__name__.lower()}({each.column})" for each in spec.aggregates
     )
+    if isinstance(spec.window, RunningWindow):
+        return f"{functions} by {', '.join(spec.by)}, running"
     size, advance = spec.window.size, spec.window.advance
     unit = " tuples" if isinstance(spec.window, CountWindow) else ""
     every = "" if size == advance else f" every {advance}"

@@ -1,0 +1,271 @@
+"""`rewake bench structured`: state inside Structured Streaming queries, ours beside Spark's own.
+
+One Spark, one source, one sink, the same rows: only the way state is kept differs.  `rewake` and
+RocksDB with its changelog, which is Spark's best, take turns; Spark's other state stores get one
+turn each, for information.  Spark has no count windows of its own, so these are compared with its
+Python state APIs, one call per item.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rewake.lab.bench.rows import Progress, Row, alternate, median_ratio
+from rewake.lab.bench.structured_contenders import (
+    HEADLINE,
+    OURS,
+    PER_KEY,
+    Contender,
+    medians,
+    native,
+    ours,
+    per_key,
+    scratch,
+)
+from rewake.lab.bench.structured_restart import SETTINGS, fill, first_batch_seconds
+from rewake.lab.bench.structured_streams import stream_rows
+from rewake.operators.windows import count_window, running
+from rewake.spark.own_state import STATE_STORES
+from rewake.spark.session import local_session
+
+_FEW_IDS: Final = 100_000
+_MANY_IDS: Final = 1_000_000
+_LARGE: Final = 1_000_000
+_MEDIUM: Final = 100_000
+_SMALL: Final = 1_000
+_LONG_WINDOW: Final = 1_000
+_WINDOW: Final = 10
+_CORES: Final = 2
+_RESTART_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured; `batches` of the large sizes and `small_batches` per stretch."""
+
+    rounds: int = 3
+    batches: int = 3
+    small_batches: int = 20
+    others: bool = True
+    per_key_rows: int = 4_000
+    per_key_batches: int = 2
+    restarts: int = 3
+    stream_rows: int = 8_000_000
+    stream_rounds: int = 5
+
+
+QUICK: Final = Scale(
+    rounds=1,
+    batches=2,
+    small_batches=10,
+    others=False,
+    per_key_rows=1_000,
+    per_key_batches=1,
+    restarts=1,
+    stream_rows=4_000_000,
+    stream_rounds=2,
+)
+
+
+def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> list[Row]:
+    """All figures."""
+    scale = scale or Scale()
+    progress("starting Spark")
+    with _quiet_session(folder) as session:
+        bench = _Bench(session, folder, progress, scale)
+        rows = bench.few_ids() + bench.many_ids() + bench.count_windows()
+        progress("reading and writing streams")
+        rows += stream_rows(session, folder, scale.stream_rows, scale.stream_rounds)
+    return rows + _restarts(folder, progress, scale.restarts)
+
+
+class _Bench:
+    """The figures that are taken on one session."""
+
+    def __init__(self, session: Any, parent: Path, progress: Progress, scale: Scale) -> None:
+        self._session = session
+        self._parent = parent
+        self._progress = progress
+        self._scale = scale
+
+    def few_ids(self) -> list[Row]:
+        """Running averages over 100,000 ids, batches of all sizes, and what they write."""
+        with scratch(self._parent) as folder:
+            mine, theirs, others = self._running(folder, _FEW_IDS)
+            speeds, sizes = [], []
+            for size, target in ((_LARGE, ">= 1"), (_MEDIUM, ">= 1.5"), (_SMALL, "")):
+                speeds += self._side_by_side(mine, theirs, others, size, target)
+                sizes += _written(mine, theirs, size, "running average", "<= 1")
+            return speeds + sizes + self._long_windows(folder, theirs)
+
+    def _running(self, folder: Path, ids: int) -> tuple[Contender, Contender, Sequence[Contender]]:
+        """Ours, Spark's best and Spark's others, warm, with state for about all ids."""
+        self._progress(f"running average over {ids:,} ids: warming up")
+        session = self._session
+        mine = ours(session, folder / OURS, ids, running())
+        theirs = native(session, folder / HEADLINE, ids)
+        stores = [store for store in STATE_STORES if store != HEADLINE]
+        others = [native(session, folder / store, ids, store) for store in stores]
+        others = others if self._scale.others else []
+        for contender in (mine, theirs, *others):
+            contender.run(_LARGE, skip=2, count=1)
+            contender.measured.clear()
+        return mine, theirs, others
+
+    def _side_by_side(
+        self,
+        mine: Contender,
+        theirs: Contender,
+        others: Sequence[Contender],
+        size: int,
+        target: str,
+    ) -> list[Row]:
+        """Time per batch of this size; ours and Spark's best take turns."""
+        about = f"running average, {mine.ids:,} ids, {size:,}-row batches"
+        self._progress(about)
+        scale = self._scale
+        skip = 5 if size == _SMALL else 1
+        count = scale.small_batches if size == _SMALL else scale.batches
+
+        def stretch(contender: Contender) -> float:
+            return contender.run(size, skip=skip, count=count)
+
+        own, best = alternate([lambda: stretch(mine), lambda: stretch(theirs)], scale.rounds)
+        names = [mine.name, theirs.name, *(other.name for other in others)]
+        runs = [own, best, *([stretch(other)] for other in others)]
+        if size == _SMALL:
+            return _batch_times(size, names, runs)
+        rows = [
+            Row(f"{about}: {name}", size / 1e6 / seconds, "M rows/s")
+            for name, seconds in zip(names, medians(runs), strict=True)
+        ]
+        for name, other in zip(names[1:], runs[1:], strict=True):
+            ratio = median_ratio(other, own[: len(other)])
+            aim = target if name == HEADLINE else ""
+            rows.append(Row(f"{about}: {OURS} / {name}", ratio, "ratio", aim))
+        return rows
+
+    def _long_windows(self, folder: Path, theirs: Contender) -> list[Row]:
+        """What windows of 1,000 tuples write, against what Spark writes for as many rows."""
+        self._progress(f"count windows of {_LONG_WINDOW:,}: bytes written")
+        window = count_window(_LONG_WINDOW)
+        mine = ours(self._session, folder / "long", theirs.ids, window)
+        rows = []
+        for size, skip in ((_LARGE, 2), (_MEDIUM, 1), (_SMALL, 1)):
+            mine.run(size, skip=skip, count=self._scale.batches * (3 if size == _SMALL else 1))
+            name = f"count windows of {_LONG_WINDOW:,}"
+            rows += _written(mine, theirs, size, name, "<= 0.3333")
+        return rows
+
+    def many_ids(self) -> list[Row]:
+        """Running averages over a million ids."""
+        with scratch(self._parent) as folder:
+            mine, theirs, others = self._running(folder, _MANY_IDS)
+            return self._side_by_side(mine, theirs, others, _LARGE, ">= 2")
+
+    def count_windows(self) -> list[Row]:
+        """Count windows of ten against Spark's Python state APIs, one call per item and batch."""
+        self._progress(f"count windows of {_WINDOW}: {OURS}")
+        about = f"count-{_WINDOW} windows"
+        rows = []
+        rates = {}
+        for ids in (_FEW_IDS, _MANY_IDS):
+            with scratch(self._parent) as folder:
+                mine = ours(self._session, folder, ids, count_window(_WINDOW))
+                seconds = mine.run(_LARGE, skip=3, count=self._scale.batches)
+            rates[ids] = _LARGE / seconds
+            name = f"{about}, {ids:,} ids, {_LARGE:,}-row batches: {OURS}"
+            rows.append(Row(name, rates[ids] / 1e6, "M rows/s"))
+        for api in PER_KEY:
+            self._progress(f"{about}: {api}")
+            rows += self._per_key(about, api, rates[_FEW_IDS])
+        return rows
+
+    def _per_key(self, about: str, api: str, rate: float) -> list[Row]:
+        """As slow as they are, they get small batches; then as many tuples per call as ours has."""
+        size = self._scale.per_key_rows
+        # In our batches every item has so many tuples on average.
+        share = _LARGE // _FEW_IDS
+        slow = self._per_key_rate(api, size, _FEW_IDS)
+        amortised = self._per_key_rate(api, size * share // 2, size // 2)
+        return [
+            Row(f"{about}, {_FEW_IDS:,} ids, {size:,}-row batches: {api}", slow, "rows/s"),
+            Row(f"{about}: {OURS} / {api}", rate / slow, "ratio", ">= 200"),
+            Row(f"{about}: {OURS} / {api}, {share} tuples per item and batch",
+                rate / amortised, "ratio", note=f"over {size // 2:,} ids, state for few"),
+        ]  # fmt: skip
+
+    def _per_key_rate(self, api: str, size: int, ids: int) -> float:
+        with scratch(self._parent) as folder:
+            contender = per_key(self._session, folder, ids, api, _WINDOW)
+            return size / contender.run(size, skip=1, count=self._scale.per_key_batches)
+
+
+def _batch_times(size: int, names: Sequence[str], runs: Sequence[Sequence[float]]) -> list[Row]:
+    about = f"time per {size:,}-row batch"
+    rows = [
+        Row(f"{about}: {name}", seconds * 1e3, "ms", note=f"running average, {_FEW_IDS:,} ids")
+        for name, seconds in zip(names, medians(runs), strict=True)
+    ]
+    ratio = median_ratio(runs[0], runs[1])
+    return [*rows, Row(f"{about}: {OURS} / {HEADLINE}", ratio, "ratio", "<= 1")]
+
+
+def _written(mine: Contender, theirs: Contender, size: int, what: str, target: str) -> list[Row]:
+    about = f"bytes for fault tolerance, {what}, {size:,}-row batch"
+    less, more = mine.bytes_per_batch(size), theirs.bytes_per_batch(size)
+    return [
+        Row(f"{about}: {OURS}", less, "bytes", note="frames appended to the shards' logs"),
+        Row(f"{about}: {HEADLINE}", more, "bytes",
+            note="running average; the tables of its snapshots come on top"),
+        Row(f"{about}: {OURS} / {HEADLINE}", less / more, "ratio", target),
+    ]  # fmt: skip
+
+
+def _restarts(parent: Path, progress: Progress, rounds: int) -> list[Row]:
+    """The first batch after kill -9 of the whole application, with 100,000 ids of state."""
+    with scratch(parent) as folder:
+        kinds = (OURS, HEADLINE)
+        for kind in kinds:
+            progress(f"kill -9 of the whole application: {kind}, first run")
+            fill(kind, folder / kind, _RESTART_ROWS, _FEW_IDS)
+
+        def restart(kind: str) -> float:
+            progress(f"kill -9 of the whole application: {kind}, restart")
+            return first_batch_seconds(kind, folder / kind, _RESTART_ROWS, _FEW_IDS)
+
+        runs = alternate([lambda: restart(OURS), lambda: restart(HEADLINE)], rounds)
+    about = "first batch after kill -9 of the application"
+    note = f"{_FEW_IDS:,} ids of state, {_RESTART_ROWS:,}-row batch, {rounds} kills"
+    rows = [
+        Row(f"{about}: {kind}", seconds, "s", note=note)
+        for kind, seconds in zip(kinds, medians(runs), strict=True)
+    ]
+    return [*rows, Row(f"{about}: {OURS} / {HEADLINE}", median_ratio(*runs), "ratio", "<= 1")]
+
+
+@contextmanager
+def _quiet_session(parent: Path) -> Iterator[Any]:
+    """A session whose processes write on a file what they would write on stderr.
+
+    A query that is stopped in the middle of a batch has its Python workers say so, each with a
+    traceback; what goes wrong for good is raised.
+    """
+    with tempfile.TemporaryFile(dir=parent) as said:
+        kept = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            session = local_session(cores=_CORES, conf=SETTINGS)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        try:
+            yield session
+        finally:
+            session.stop()

@@ -1,0 +1,282 @@
+"""The task's side of a shard: find its owner, or have it taken over; send tuples, get results.
+
+A task asks the holder of the shard's claim, wherever that is.  When nobody answers there, it asks
+the shard host of its own executor (and starts it, if there is none) to claim the shard above that
+epoch.  Of several that try, one wins; the others look again and find it.
+
+What always holds: a batch is offered again until an owner has answered or refused it, with the same
+identity, so that the log decides whether it happened; nothing heavy is imported, because Spark
+starts Python workers often.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from rewake.model import errors
+from rewake.model.errors import BadPeer, NotOwner, OperatingFault, RewakeError
+from rewake.net.ancestry import Process, nearest_jvm
+from rewake.net.authentication import Token
+from rewake.net.shard_folder import ShardFolder
+from rewake.net.shard_wire import Disconnected, ShardConnection
+from rewake.node.messages import Address
+
+__all__ = ["ShardAnswer", "ShardRequest", "ask_shard", "host_address", "stop_host"]
+
+# A host says every two seconds that it is at work.
+_SILENCE_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 5.0
+_START_SECONDS: Final = 60.0
+# How long a host stays that nobody asks anything.
+_IDLE_SECONDS: Final = "600"
+_ATTEMPTS: Final = 20
+_PAUSE_SECONDS: Final = 0.05
+# Tuples up to this size are kept until the answer is there, to offer them again without Spark.
+_KEPT_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRequest:
+    """A shard and a batch of it; `operator` is a spec as JSON values, `schema` its input."""
+
+    at: str
+    shard: int
+    shards: int
+    query: bytes
+    batch: int
+    operator: dict[str, Any]
+    schema: pa.Schema
+    order_by: tuple[str, ...] = ()
+    gaps: str = "refuse"
+    listen: str = "127.0.0.1"
+
+    def header(self, take: int | None) -> dict[str, Any]:
+        """What goes before the tuples."""
+        return {
+            "request": "batch",
+            "shard": self.shard,
+            "shards": self.shards,
+            "query": self.query.hex(),
+            "batch": self.batch,
+            "operator": self.operator,
+            "schema": b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "order_by": list(self.order_by),
+            "gaps": self.gaps,
+            "take": take,
+        }
+
+
+class ShardAnswer(NamedTuple):
+    """Figures for people, and the results as they arrive."""
+
+    figures: dict[str, Any]
+    results: Iterator[pa.RecordBatch]
+
+
+class _Tuples:
+    """A task's input, which Spark gives once: kept while it is small, to be sent again."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._rest = iter(batches)
+        self._kept: list[pa.RecordBatch] | None = []
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._kept is None:
+            raise OperatingFault(
+                "the shard's owner was lost while it was given a batch that is too large to be "
+                "kept; Spark's next attempt offers it again"
+            )
+        yield from tuple(self._kept)
+        for batch in self._rest:
+            self._bytes += batch.nbytes
+            if self._bytes > _KEPT_BYTES:
+                self._kept = None
+            elif self._kept is not None:
+                self._kept.append(batch)
+            yield batch
+
+    def drain(self) -> None:
+        """Read Spark's input to its end, so that the worker can be used again."""
+        for _ in self._rest:
+            pass
+
+
+def ask_shard(
+    request: ShardRequest,
+    batches: Iterable[pa.RecordBatch],
+    watched: Callable[[], Process] = nearest_jvm,
+) -> ShardAnswer:
+    """Have a batch processed by the owner of its shard."""
+    folder = ShardFolder(request.at)
+    token = folder.token()
+    tuples = _Tuples(batches)
+    unreachable = -2
+    trouble: RewakeError | None = None
+    for attempt in range(_ATTEMPTS):
+        owner = folder.owner(request.shard)
+        take: int | None = None
+        if owner.address is None or owner.epoch == unreachable:
+            address = host_address(folder, request.listen, watched())
+            take = owner.epoch
+        else:
+            address = owner.address
+        try:
+            answer = _ask(address, token, request.header(take), tuples)
+            tuples.drain()
+            return answer
+        except (NotOwner, Disconnected, BadPeer) as error:
+            # The owner of this epoch is gone, unless somebody has taken over meanwhile.
+            unreachable, trouble = owner.epoch, error
+            time.sleep(_PAUSE_SECONDS * min(attempt, 10))
+    raise OperatingFault(
+        f"shard {request.shard} of {request.at} has no owner that answers, after {_ATTEMPTS} "
+        f"attempts: {trouble}"
+    ) from trouble
+
+
+def _ask(
+    address: Address, token: Token, header: dict[str, Any], tuples: Iterable[pa.RecordBatch]
+) -> ShardAnswer:
+    connection = _connect(address, token)
+    try:
+        connection.send_header(header)
+        if _checked(connection.receive_header())["send"]:
+            connection.send_tuples(tuples)
+        else:
+            connection.end_tuples()
+        answer = _checked(connection.receive_header())
+    except BaseException:
+        connection.close()
+        raise
+    return ShardAnswer(answer["figures"], _results(connection, answer))
+
+
+def _results(connection: ShardConnection, answer: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    try:
+        if answer["schema"]:
+            schema = pa.ipc.read_schema(pa.py_buffer(b64decode(answer["schema"])))
+            yield from connection.receive_tuples(schema)
+    finally:
+        connection.close()
+
+
+def _connect(address: Address, token: Token) -> ShardConnection:
+    peer = f"the shard host at {address[0]}:{address[1]}"
+    try:
+        connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+    except OSError as error:
+        raise Disconnected(f"{peer} cannot be reached ({error})") from error
+    try:
+        return ShardConnection(
+            connected, peer, token, accepting=False, silence_seconds=_SILENCE_SECONDS
+        )
+    except BaseException:
+        connected.close()
+        raise
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, unless it is an error: that is raised as the host raised it."""
+    if "error" not in answer:
+        return answer
+    name, message = str(answer["error"]), str(answer.get("message", ""))
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, RewakeError):
+        raise kind(message)
+    raise OperatingFault(f"the shard host failed: {name}: {message}")
+
+
+# --- the host of this executor -------------------------------------------------------------------
+
+
+def host_address(folder: ShardFolder, listen: str, watched: Process) -> Address:
+    """Where the shard host of an executor listens; it is started when there is none."""
+    registration = folder.registration(watched)
+    if (found := _running(registration)) is not None:
+        return found
+    folder.hosts.mkdir(parents=True, exist_ok=True)
+    # Of all tasks of this executor, one starts it and the others wait here.
+    with registration.with_suffix(".starting").open("w") as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        if (found := _running(registration)) is not None:
+            return found
+        return _start(folder, listen, watched, registration)
+
+
+def _start(folder: ShardFolder, listen: str, watched: Process, registration: Path) -> Address:
+    command = [sys.executable, "-m", "rewake.net.shard_host", str(folder.path), listen]
+    log = registration.with_suffix(".log")
+    with suppress(FileNotFoundError):
+        registration.unlink()
+    with log.open("ab") as said:
+        starting = subprocess.Popen(
+            [*command, str(watched), _IDLE_SECONDS],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=_environment(),
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while (found := _running(registration)) is None:
+        if time.monotonic() > deadline or starting.poll() not in (None, 0):
+            starting.poll()
+            raise OperatingFault(
+                f"the shard host of this executor did not start; it said: {log.read_text()[-2000:]}"
+            )
+        time.sleep(0.005)
+    starting.wait()
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without Spark's secret; the host imports from where this does."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON_WORKER_FACTORY")
+    }
+    return kept | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+
+
+def _running(registration: Path) -> Address | None:
+    """The address in a registration whose host holds its lock."""
+    try:
+        with registration.with_suffix(".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass
+    except FileNotFoundError:
+        return None
+    else:
+        return None  # nobody holds it
+    try:
+        host, port = json.loads(registration.read_bytes())["address"]
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    return str(host), int(port)
+
+
+def stop_host(folder: ShardFolder, address: Address) -> None:
+    """Tell a shard host to leave."""
+    connection = _connect(address, folder.token())
+    try:
+        connection.send_header({"request": "stop"})
+        _checked(connection.receive_header())
+    finally:
+        connection.close()

@@ -1,0 +1,226 @@
+"""The folder `at` of an operator inside Spark's micro-batches: who it is, and where its shards are.
+
+    operator.json          what computes, over which columns, in how many shards
+    token                  the secret of its hosts and tasks; only its owner can read it
+    shard-0000/            the log of the first shard, and so on
+    empty/<batch>          a batch in which a shard had no rows; its content is the query's id
+    hosts/<who>.json       where the shard host of an executor listens
+    hosts/<who>.lock       held by that host as long as it lives
+    hosts/<who>.log        what it had to say
+
+The owner of a shard is the holder of its log's claim (see `rewake.log.claims`): the claim's text
+is the address at which it answers.  There is no second record of who owns what.
+
+What always holds: `operator.json` and `token` appear whole, and the first to write them wins; a
+folder with another operator's state is refused and not changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rewake.log.layout import DESCRIPTOR, claim_epoch
+from rewake.model.errors import DamagedLog, OtherOperator, StorageFault, UsageError
+from rewake.net.ancestry import Process
+from rewake.net.authentication import TOKEN_BYTES, Token
+from rewake.node.messages import Address
+from rewake.node.shard_batches import BatchIdentity, ShardBatches
+
+__all__ = ["Owner", "ShardFolder", "holder_text"]
+
+_FORMAT: Final = 1
+_HOLDER: Final = re.compile(r"shard host (\S+) (\d+) on (\S+) \(pid \d+\)\Z")
+_MAX_HOLDER_BYTES: Final = 256
+
+
+class Owner(NamedTuple):
+    """Who claimed a shard last; `address` is None when nobody did who can be asked."""
+
+    epoch: int
+    address: Address | None
+
+
+def holder_text(address: Address) -> str:
+    """How a shard host signs its claims."""
+    return f"shard host {address[0]} {address[1]} on {socket.gethostname()} (pid {os.getpid()})"
+
+
+class ShardFolder:
+    """Paths and small files of one `at`."""
+
+    def __init__(self, at: str) -> None:
+        self.path = Path(at)
+
+    def shard(self, number: int) -> Path:
+        """The folder of a shard's log."""
+        return self.path / f"shard-{number:04d}"
+
+    @property
+    def hosts(self) -> Path:
+        """Where hosts say how to reach them."""
+        return self.path / "hosts"
+
+    def registration(self, watched: Process) -> Path:
+        """The file in which the host of an executor says where it listens."""
+        return self.hosts / f"{socket.gethostname()}-{watched}.json"
+
+    # --- who owns a shard --------------------------------------------------------------------
+
+    def owner(self, number: int) -> Owner:
+        """The holder of the newest claim to a shard's log; epoch -1 when there is none."""
+        folder = self.shard(number)
+        try:
+            epochs = [e for name in os.listdir(folder) if (e := claim_epoch(name)) is not None]
+        except FileNotFoundError:
+            epochs = []
+        epoch = max(epochs, default=-1)
+        try:
+            text = (folder / f"epoch-{epoch:020d}").read_bytes()[:_MAX_HOLDER_BYTES]
+        except FileNotFoundError:
+            text = b""
+        return Owner(epoch, _address(text.decode(errors="replace")))
+
+    # --- batches without rows ----------------------------------------------------------------
+
+    def noted(self) -> BatchIdentity | None:
+        """The highest batch in which some shard had no rows."""
+        folder = self.path / "empty"
+        while True:
+            try:
+                numbers = [int(name) for name in os.listdir(folder) if name.isdigit()]
+            except FileNotFoundError:
+                return None
+            if not numbers:
+                return None
+            with suppress(FileNotFoundError):  # a later note has replaced it
+                query = (folder / f"{max(numbers):020d}").read_text()
+                return BatchIdentity(bytes.fromhex(query), max(numbers))
+
+    def note_empty(self, batch: BatchIdentity) -> None:
+        """Durably note that a shard had no rows in this batch; raises for another query's."""
+        noted = self.noted()
+        if noted is not None:
+            if noted.query != batch.query:
+                ShardBatches(str(self.path), noted).decide(batch)
+            if noted.batch >= batch.batch:
+                return
+        name = f"{batch.batch:020d}"
+        self._create(name, batch.query.hex().encode(), 0o644, self.path / "empty")
+        for older in os.listdir(self.path / "empty"):
+            if older.isdigit() and older < name:
+                with suppress(FileNotFoundError):
+                    (self.path / "empty" / older).unlink()
+
+    # --- what computes -----------------------------------------------------------------------
+
+    def operator(self) -> dict[str, Any] | None:
+        """What `operator.json` says, or None."""
+        path = self.path / "operator.json"
+        try:
+            stored = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise DamagedLog(f"{path} is not readable ({error}); restore it") from error
+        if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+            raise UsageError(f"{path} is of another version of Rewake; use the one that made it")
+        return stored
+
+    def check_operator(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether this operator's state is here; raises when it is that of another."""
+        stored = self.operator()
+        if stored is None:
+            self._refuse_foreign()
+            return False
+        for name in ("operator", "columns", "shards"):
+            if stored.get(name) != wanted[name]:
+                raise self._other(name, stored.get(name), wanted[name])
+        return True
+
+    def _refuse_foreign(self) -> None:
+        if (self.path / DESCRIPTOR).exists() or (self.path / "stream.json").exists():
+            raise OtherOperator(
+                f"{self.path} holds a stream or another log, not the state of an operator inside "
+                "Structured Streaming; give `at` a folder of its own"
+            )
+
+    def _other(self, what: str, stored: Any, wanted: Any) -> OtherOperator:
+        hint = {
+            "operator": "another computation",
+            "columns": "other input columns",
+            "shards": "another number of shards",
+        }[what]
+        way_out = (
+            "use it as it was made, or divide it anew with `rewake migrate`"
+            if what == "shards"
+            else "use it as it was made; or, for the new one, give a new `at` and a new "
+            "checkpointLocation and read the source again from its beginning"
+        )
+        return OtherOperator(
+            f"{self.path} holds the state of {hint}: its {what} is {json.dumps(stored)}, not "
+            f"{json.dumps(wanted)}. Nothing was changed: {way_out}"
+        )
+
+    def publish_operator(self, wanted: Mapping[str, Any]) -> None:
+        """Say what computes here, unless it is said already; raises when it is another."""
+        if not self.check_operator(wanted):
+            text = json.dumps({"format": _FORMAT, **wanted}, indent=1) + "\n"
+            self._create("operator.json", text.encode(), 0o644)
+            self.check_operator(wanted)
+
+    # --- the token ---------------------------------------------------------------------------
+
+    def token(self) -> Token:
+        """The token, drawn by whoever asks first."""
+        path = self.path / "token"
+        with suppress(FileNotFoundError):
+            return Token.from_text(path.read_text())
+        fresh = Token(secrets.token_bytes(TOKEN_BYTES))
+        self._create("token", fresh.reveal().encode(), 0o600)
+        return Token.from_text(path.read_text())
+
+    def _create(self, name: str, data: bytes, mode: int, folder: Path | None = None) -> None:
+        """Make a file appear whole and durable, unless there is one already."""
+        folder = folder or self.path
+        draft = folder / f".{name}.{secrets.token_hex(8)}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+            try:
+                os.write(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            with suppress(FileExistsError):
+                os.link(draft, folder / name)
+            os.unlink(draft)
+            sync_folder(folder)
+        except OSError as error:
+            raise StorageFault(f"cannot write {folder / name}: {error}") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make what appeared in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _address(holder: str) -> Address | None:
+    """Where the holder of a claim answers, if it does so towards this machine."""
+    found = _HOLDER.match(holder)
+    if found is None:
+        return None
+    host, port, machine = found[1], int(found[2]), found[3]
+    elsewhere = machine != socket.gethostname() and host.startswith(("127.", "localhost", "::1"))
+    return None if elsewhere else (host, port)

@@ -1,0 +1,260 @@
+"""One shard of an operator inside a shard host: its log, and the operator that the log rebuilds.
+
+What always holds: results leave only when the record of their batch is durable; after any failure
+the shard is `broken` and must be dropped, and what the log has decides, when it is opened again,
+whether the batch happened.  All methods are called under the shard's lock.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rewake.log.flight import Limits
+from rewake.log.frame import Frame, TurnRecord
+from rewake.log.layout import DESCRIPTOR
+from rewake.log.retention import Needs, Retention
+from rewake.model.errors import Fenced, LogExists, RewakeError, StorageFull, UsageError
+from rewake.model.stream_event import StreamEvent
+from rewake.net.shard_folder import ShardFolder
+from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
+from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.spec_json import spec_from_json
+from rewake.recovery.approach import RESULTS_OUTPUT
+from rewake.recovery.rates import RecoveryRates
+from rewake.recovery.self_contained import SelfContained, repeat
+from rewake.stores import create_log, open_log_reader, open_log_writer
+
+__all__ = ["Description", "ShardState"]
+
+# Small segments: a log is trimmed by whole ones.
+_LIMITS: Final = Limits(segment_bytes=16 << 20, window_bytes=512 << 20)
+_KEEP_NOTHING: Final = Retention(max_bytes=0)
+_TRIM_BYTES: Final = 16 << 20
+_PATIENCE_SECONDS: Final = 120.0
+# Results up to this size are kept for a repeat, which would else compute them again.
+_KEPT_BYTES: Final = 64 << 20
+
+
+class Description:
+    """What a request says of the operator: how to build it, and how its tuples are ordered."""
+
+    def __init__(
+        self,
+        operator: dict[str, Any],
+        schema: pa.Schema,
+        order_by: Sequence[str] = (),
+        shards: int = 1,
+    ) -> None:
+        self.operator = operator
+        self.shards = shards
+        self.spec: AggregateSpec = spec_from_json(operator)
+        self.schema = schema
+        self.order_by = tuple(order_by)
+        read = {*self.spec.by, *(each.column for each in self.spec.aggregates), self.spec.time}
+        # The columns that the operator reads; others only say in which order it does.
+        self.rows_schema = pa.schema([each for each in schema if each.name in read])
+        self.output_schema = self.build().output_schema
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What `operator.json` says: all that must not change while there is state."""
+        columns = [[each.name, str(each.type)] for each in self.rows_schema]
+        return {"operator": self.operator, "columns": columns, "shards": self.shards}
+
+    def build(self) -> Aggregate:
+        """A new operator."""
+        return Aggregate(self.spec, self.rows_schema)
+
+    def ordered(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """All tuples of a batch as one, in order; ties go by the other columns."""
+        if not batches:
+            return pa.RecordBatch.from_arrays(
+                [pa.array([], each.type) for each in self.rows_schema], schema=self.rows_schema
+            )
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        if self.order_by:
+            rest = [each.name for each in self.schema if each.name not in self.order_by]
+            keys = [(name, "ascending") for name in (*self.order_by, *rest)]
+            whole = whole.take(pc.sort_indices(whole, sort_keys=keys))
+        return whole.select(self.rows_schema.names)
+
+
+class ShardState:
+    """A shard that this process owns under `epoch`."""
+
+    def __init__(
+        self,
+        folder: ShardFolder,
+        number: int,
+        description: Description,
+        epoch: int,
+        holder: str,
+        rates: RecoveryRates,
+    ) -> None:
+        self.folder = folder.shard(number)
+        self._operator_folder = folder
+        self._number = number
+        self.epoch = epoch
+        self.description = description
+        self.broken = False
+        self._rates = rates
+        self._since_trim = 0
+        self._kept: list[pa.RecordBatch] | None = None
+        self._record_bytes = 0
+        started = time.monotonic()
+        self._create()
+        self._writer = open_log_writer(self.folder, epoch=epoch, holder=holder, limits=_LIMITS)
+        try:
+            self._load(started)
+        except BaseException:
+            self.close()
+            raise
+
+    def _create(self) -> None:
+        if (self.folder / DESCRIPTOR).exists():
+            return
+        metadata: dict[str, str | bytes] = {
+            "schema": self.description.output_schema.serialize().to_pybytes(),
+            "operator": json.dumps(self.description.operator),
+            "rows": self.description.rows_schema.serialize().to_pybytes(),
+        }
+        with suppress(LogExists):  # an earlier attempt came this far
+            create_log(self.folder, self.folder.name, metadata)
+
+    def _load(self, started: float) -> None:
+        opened = time.monotonic()
+        self._state = self._with_frames(
+            lambda frames: SelfContained.recover(
+                self.description.build, frames, rows_schema=self.description.rows_schema
+            )
+        )
+        identity = self._state.identity
+        last = None if identity is None else BatchIdentity.decode(identity)
+        self._batches = ShardBatches(str(self.folder), last)
+        progress = self._state.progress()
+        replay_us = float(progress["replay_tuples"]) * self._rates.replay_us
+        self._rates.recovered(
+            records=int(progress["extent_records"]),
+            load_us=max(0.0, (time.monotonic() - opened) * 1e6 - replay_us),
+            tuples=0,
+            replay_us=0.0,
+            fixed_ms=(opened - started) * 1e3,
+        )
+
+    def _with_frames(self, use: Callable[[Iterator[Frame]], Any]) -> Any:
+        reader = open_log_reader(self.folder)
+        try:
+            return use(reader.frames_backwards())
+        finally:
+            reader.close()
+
+    # --- batches -----------------------------------------------------------------------------
+
+    @property
+    def last(self) -> BatchIdentity | None:
+        """The batch of the newest record."""
+        return self._batches.last
+
+    def decide(self, request: BatchIdentity, gaps: str) -> Decision:
+        """Whether this batch is the next one or a repeat; raises when it is neither."""
+        self._batches = ShardBatches(str(self.folder), self.last, gaps)
+        if self.last is not None and request.batch == self.last.batch + 1:
+            return self._batches.decide(request)  # the usual case: no need to look for notes
+        return self._batches.decide(request, self._operator_folder.noted())
+
+    def process(
+        self, request: BatchIdentity, batches: Sequence[pa.RecordBatch], gaps: str
+    ) -> list[pa.RecordBatch]:
+        """The results of the next batch, durable; or of the last one, again."""
+        try:
+            decision = self.decide(request, gaps)
+        except UsageError:
+            self._check_owner()
+            raise
+        if decision is Decision.REPEAT:
+            return self._again()
+        try:
+            return self._turn(request, batches)
+        except BaseException:
+            # The operator may have seen the batch and the log not, or the other way round.
+            self.broken = True
+            raise
+
+    def _check_owner(self) -> None:
+        """Raise when a successor owns the shard: what it knows, this one cannot refuse."""
+        if self._operator_folder.owner(self._number).epoch != self.epoch:
+            self.broken = True
+            raise Fenced(f"a successor owns {self.folder}; epoch {self.epoch} is over")
+
+    def _turn(
+        self, request: BatchIdentity, batches: Sequence[pa.RecordBatch]
+    ) -> list[pa.RecordBatch]:
+        rows = self.description.ordered(batches)
+        started = time.monotonic()
+        turn = self._state.turn(StreamEvent(self._state.position, rows), request.encode())
+        self._rates.processed(rows.num_rows, (time.monotonic() - started) * 1e6)
+        assert turn.record is not None, "every batch leaves a record"
+        self._append(turn.record)
+        self._batches.recorded(request)
+        results = turn.on(RESULTS_OUTPUT)
+        found = [] if results is None else [results]
+        self._kept = found if sum(each.nbytes for each in found) <= _KEPT_BYTES else None
+        self._trim()
+        return found
+
+    def _append(self, record: TurnRecord) -> None:
+        sequence = self._writer.append(record, timeout=_PATIENCE_SECONDS)
+        self._record_bytes = sum(len(each.payload) for each in record.sections)
+        self._since_trim += self._record_bytes
+        if not self._writer.wait(sequence, timeout=_PATIENCE_SECONDS):
+            raise StorageFull(
+                f"the record of a batch could not be written to {self.folder} within "
+                f"{_PATIENCE_SECONDS:g} s; free space, and the batch is tried again"
+            )
+
+    def _again(self) -> list[pa.RecordBatch]:
+        if self._kept is None:
+            emissions = self._with_frames(
+                lambda frames: repeat(
+                    self.description.build, frames, rows_schema=self.description.rows_schema
+                )
+            )
+            self._kept = [batch for output, batch in emissions if output == RESULTS_OUTPUT]
+        return self._kept
+
+    def _trim(self) -> None:
+        if self._since_trim >= _TRIM_BYTES:
+            self._since_trim = 0
+            needed = self._writer.next_sequence - self._state.frames_needed
+            self._writer.trim(Needs(recovery=needed), _KEEP_NOTHING)
+
+    # --- for people --------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, Any]:
+        """What the progress of Spark's query shows of this shard."""
+        progress = self._state.progress()
+        records, tuples = float(progress["extent_records"]), float(progress["replay_tuples"])
+        return {
+            "open_windows": int(progress["open_windows"]),
+            "extent_records": int(records),
+            "replay_tuples": int(tuples),
+            "replay_bytes": int(progress["replay_bytes"]),
+            "extent_bytes": int(progress["extent_bytes"]),
+            "checkpoint_bytes": self._record_bytes,
+            "predicted_recovery_seconds": self._rates.predicted_ms(records, tuples) / 1e3,
+            "way": str(progress["way"]),
+            "late_tuples": int(self._state.operator.late_tuples),
+            "epoch": self.epoch,
+        }
+
+    def close(self) -> None:
+        """Give the log back; what is durable stays."""
+        with suppress(RewakeError):
+            self._writer.close(timeout=1.0)

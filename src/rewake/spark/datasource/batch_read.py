@@ -1,0 +1,354 @@
+"""Reading a stream's history as a batch: its rows, or one row per frame (control tuples).
+
+The plan is a snapshot: the driver settles where each shard begins and ends, so rows that are
+appended while the tasks run are not in it, and a task that is repeated gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rewake.log.columns import unpack_columns
+from rewake.log.frame import Frame, SectionKind
+from rewake.log.reader import LogReader
+from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
+from rewake.model.stream_event import NO_TIME
+from rewake.spark.datasource.columns import METADATA, Projection
+from rewake.spark.datasource.filters import (
+    EVERYTHING,
+    Bounds,
+    Predicate,
+    bounds_of,
+    is_handled,
+)
+from rewake.spark.datasource.options import Positions, ReadOptions, Time, time_in
+from rewake.spark.datasource.plainly import plainly
+from rewake.spark.datasource.streams import Shard
+from rewake.spark.datasource.stretches import Cutting, Part, Places, Stretch, opened, read_stretch
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+__all__ = [
+    "ControlReader",
+    "HistoryReader",
+    "PushingReader",
+    "Reader",
+    "at_shard",
+    "control_schema",
+]
+
+_CONTROL: Final = {
+    "shard": pa.int32(),
+    "sequence": pa.int64(),
+    "position": pa.int64(),
+    "t_end": pa.int64(),
+    "timestamp": pa.int64(),
+    "open_windows": pa.int64(),
+    "tuples": pa.int64(),
+    "opens": pa.int64(),
+    "checks": pa.int64(),
+    "closed": pa.int64(),
+    "bytes": pa.int64(),
+    "epoch": pa.int64(),
+}
+_CONTROL_ROWS: Final = 1 << 14
+_SHARD, _POSITION, _TIME = METADATA
+
+
+def at_shard(given: Positions | None, shard: int) -> int | None:
+    """What is given for a shard; None when nothing is."""
+    return given.get(shard) if isinstance(given, dict) else given
+
+
+class Reader(DataSourceReader):
+    """What all readers of batches have in common: they evaluate filters that they are given."""
+
+    def __init__(self, shards: tuple[Shard, ...], options: ReadOptions, source: pa.Schema) -> None:
+        self.shards = shards
+        self.options = options
+        self.source = source
+        self.target = source
+        self.predicate = Predicate()
+
+    def asked_for(self, target: pa.Schema) -> None:
+        """Which columns to give, as Spark wants them; `SchemaMismatch` when that cannot be."""
+        self.target = target
+        self.projection()
+
+    def projection(self) -> Projection:
+        """How batches are made of what is stored."""
+        return Projection(self.source, self.target, self.predicate)
+
+    def take_over(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep the filters that can be evaluated here; the others go back to Spark."""
+        handled = [each for each in filters if is_handled(each, self.target)]
+        self.predicate = Predicate(tuple(handled))
+        # By identity: equal filters may be there twice, and Spark looks for the very objects.
+        return [each for each in filters if not any(each is other for other in handled)]
+
+    def chosen_shards(self) -> list[Shard]:
+        """The shards of which any row may pass; `OutOfRange` names one that is not there."""
+        options = self.options
+        for given in (options.from_position, options.to_position, options.as_of_position):
+            for number in given if isinstance(given, dict) else ():
+                if number >= len(self.shards):
+                    raise OutOfRange(
+                        f"there is no shard {number}; the stream has {len(self.shards)}, from 0"
+                    )
+        bounds = bounds_of(self.predicate.filters, _SHARD)
+        return [
+            shard
+            for shard in self.shards
+            if (bounds.first is None or shard.number >= bounds.first)
+            and (bounds.end is None or shard.number < bounds.end)
+        ]
+
+
+class PushingReader(DataSourceReader):
+    """A reader that takes over the filters that Spark offers."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """The filters that are left to Spark."""
+        return self.reader.take_over(filters)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Those of the reader, which knows the filters by now."""
+        partitions: Sequence[InputPartition] = self.reader.partitions()
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows that pass the filters."""
+        batches: Iterator[pa.RecordBatch] = self.reader.read(partition)
+        return batches
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+class HistoryReader(Reader):
+    """The rows of a stream."""
+
+    def __init__(
+        self,
+        shards: tuple[Shard, ...],
+        options: ReadOptions,
+        stored: pa.Schema,
+        source: pa.Schema,
+        time: pa.DataType | None,
+    ) -> None:
+        super().__init__(shards, options, source)
+        self.stored = stored
+        self.time = time
+
+    @plainly
+    def partitions(self) -> list[InputPartition]:
+        """The stretches of all shards as they are now."""
+        parts = []
+        for shard in self.chosen_shards():
+            with opened(shard) as reader:
+                first, end = self._range(shard, reader)
+                places = Places(shard, reader)
+                parts.append(Part(shard, reader.descriptor.log_id, first, end, places))
+        cutting = Cutting(self.options.min_partitions, self.options.rows_per_partition)
+        return list(cutting.stretches(parts))
+
+    @plainly
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one stretch."""
+        if isinstance(partition, Stretch):  # Spark makes one of its own when there is none
+            yield from read_stretch(partition, self.stored, self.projection())
+
+    def _range(self, shard: Shard, reader: LogReader) -> tuple[int, int]:
+        """The positions to read: what the options say, narrowed by what the filters say."""
+        first, end = stated_range(self.options, shard, reader, self.time)
+        filters = self.predicate.filters
+        positions = bounds_of(filters, _POSITION).within(first, end)
+        times = bounds_of(filters, _TIME)
+        if self.time is not None and pa.types.is_timestamp(self.time):
+            times = Bounds(*(_rescaled(each, self.time.unit) for each in times))
+        if times != EVERYTHING:
+            positions = positions.within(*_narrowed(times, reader))
+        assert positions.first is not None
+        assert positions.end is not None
+        return positions.first, max(positions.first, positions.end)
+
+
+def stated_range(
+    options: ReadOptions, shard: Shard, reader: LogReader, time: pa.DataType | None
+) -> tuple[int, int]:
+    """The positions of a shard that the options ask for and the log has.
+
+    What was trimmed is refused with `OutOfRange`; what is not there yet is left out.
+    """
+    first, end = reader.view.first_position, reader.end_position
+    start = at_shard(options.from_position, shard.number)
+    if options.from_time is not None:
+        start = position_at(reader, "fromTime", options.from_time, time, up=True)
+    stop = at_shard(options.to_position, shard.number)
+    if stop is None:
+        stop = at_shard(options.as_of_position, shard.number)
+    if options.to_time is not None:
+        stop = position_at(reader, "toTime", options.to_time, time, up=True)
+    if options.as_of is not None:
+        stop = position_at(reader, "asOf", options.as_of, time, up=False)
+    for given in (start, stop):
+        if given is not None and given < first:
+            raise OutOfRange(
+                f"position {given} is no longer in the log: it has {first} to {end}; begin there, "
+                "or keep more history"
+            )
+    begin = first if start is None else min(start, end)
+    return begin, max(begin, end if stop is None else min(stop, end))
+
+
+def position_at(
+    reader: LogReader, name: str, time: Time, kind: pa.DataType | None, *, up: bool
+) -> int:
+    """The position of the first row from a time on; with `up` false, of the first after it."""
+    if reader.end_sequence and reader.end_timestamp == NO_TIME:
+        raise UsageError(
+            f"{name}: the stream has no event time, so it cannot be read by time; read it by "
+            "position"
+        )
+    return first_since(reader, time_in(name, time, kind, up=up) + (not up))
+
+
+def first_since(reader: LogReader, timestamp: int) -> int:
+    """The position of the first row in a frame of this time or a later one."""
+    if timestamp > reader.end_timestamp:
+        return reader.end_position
+    frame = next(reader.frames(from_timestamp=timestamp), None)
+    return reader.end_position if frame is None else frame.position
+
+
+def _narrowed(times: Bounds, reader: LogReader) -> tuple[int | None, int | None]:
+    """The positions outside of which no frame's time is within bounds; never an error."""
+    oldest = reader.view.first_timestamp if reader.view.floor else None
+
+    def place(timestamp: int | None) -> int | None:
+        if timestamp is None or (oldest is not None and timestamp <= oldest):
+            return None
+        return first_since(reader, timestamp)
+
+    return place(times.first), place(times.end)
+
+
+def _rescaled(microseconds: int | None, unit: str) -> int | None:
+    """A limit in the stream's own unit; of what Spark rounds down, the same rows are within."""
+    if microseconds is None:
+        return None
+    if unit == "ns":
+        return microseconds * 1000
+    return -(-microseconds // {"us": 1, "ms": 1000, "s": 10**6}[unit])
+
+
+# --- control tuples --------------------------------------------------------------------------
+
+
+def control_schema() -> pa.Schema:
+    """One row per frame: what its header says, and how many footprints it holds."""
+    return pa.schema(list(_CONTROL.items()))
+
+
+class _Frames(InputPartition):
+    """The frames from sequence `first` up to but not including `end`, cut to some positions."""
+
+    def __init__(self, shard: Shard, log_id: int, first: int, end: int, stop: int) -> None:
+        super().__init__((shard, log_id, first, end, stop))
+        self.shard = shard
+        self.log_id = log_id
+        self.first = first
+        self.end = end
+        self.stop = stop
+
+
+class ControlReader(Reader):
+    """The frames of a stream's logs, one row each."""
+
+    def __init__(
+        self, shards: tuple[Shard, ...], options: ReadOptions, time: pa.DataType | None
+    ) -> None:
+        super().__init__(shards, options, control_schema())
+        self.time = time
+
+    @plainly
+    def partitions(self) -> list[InputPartition]:
+        """The frames of every shard as they are now."""
+        found: list[InputPartition] = []
+        for shard in self.chosen_shards():
+            with opened(shard) as reader:
+                first, end = reader.first_sequence, reader.end_sequence
+                start, stop = stated_range(self.options, shard, reader, self.time)
+                if start > reader.view.first_position:
+                    frame = next(reader.frames(from_position=start), None)
+                    first = end if frame is None else frame.sequence
+                whole = stop == reader.end_position
+                pieces = max(1, (self.options.min_partitions or 1) // len(self.shards))
+                log_id, size = reader.descriptor.log_id, -(-(end - first) // pieces)
+                for begin in range(first, end, max(1, size)):
+                    behind = min(begin + size, end)
+                    found.append(_Frames(shard, log_id, begin, behind, -1 if whole else stop))
+        return found
+
+    @plainly
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The frames of one piece."""
+        if not isinstance(partition, _Frames):
+            return
+        projection = self.projection()
+        rows: list[tuple[Any, ...]] = []
+        with opened(partition.shard, partition.log_id) as reader:
+            for frame in reader.frames(from_sequence=partition.first):
+                behind = 0 <= partition.stop <= frame.position
+                if frame.sequence >= partition.end or behind:
+                    break
+                rows.append(_control_row(partition.shard.number, frame))
+                if len(rows) == _CONTROL_ROWS:
+                    yield from projection.batch(_columns(rows))
+                    rows = []
+        if rows:
+            yield from projection.batch(_columns(rows))
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> dict[str, pa.Array]:
+    return {
+        name: pa.array(values, kind)
+        for (name, kind), values in zip(_CONTROL.items(), zip(*rows, strict=True), strict=True)
+    }
+
+
+def _control_row(shard: int, frame: Frame) -> tuple[Any, ...]:
+    return (
+        shard,
+        frame.sequence,
+        frame.position,
+        frame.t_end,
+        None if frame.timestamp == NO_TIME else frame.timestamp,
+        frame.open_windows,
+        frame.tuples,
+        _footprints(frame, SectionKind.OPENS),
+        _footprints(frame, SectionKind.CHECKS),
+        _footprints(frame, SectionKind.CLOSED),
+        frame.length,
+        frame.epoch,
+    )
+
+
+def _footprints(frame: Frame, kind: SectionKind) -> int | None:
+    """How many footprints of a kind; None when the section is not one of footprints."""
+    payload = frame.section(kind)
+    if payload is None:
+        return 0
+    try:
+        columns = unpack_columns(payload)
+    except DamagedFrame:
+        return None
+    return int(columns[0].size) if columns else None

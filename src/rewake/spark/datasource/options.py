@@ -1,0 +1,301 @@
+"""The options of a read, checked as a whole before anything is opened.
+
+What always holds: an option that is not known, or has no meaning for what is asked, is refused with
+words; none is ever ignored.  Positions count from 0, beginnings are inclusive and ends exclusive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from rewake.model.errors import UsageError
+
+__all__ = [
+    "CONTROL",
+    "EARLIEST",
+    "LATEST",
+    "RESULTS",
+    "STATE",
+    "Mode",
+    "Positions",
+    "ReadOptions",
+    "Time",
+    "read_options",
+    "time_in",
+]
+
+RESULTS: Final = "results"
+CONTROL: Final = "control"
+STATE: Final = "state"
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+# One position for every shard, or one for each shard by its number.
+Positions: TypeAlias = int | dict[int, int]
+# A number in the unit of the stream's time, or a moment.
+Time: TypeAlias = int | datetime
+
+_UNITS: Final = {"s": 10**6, "ms": 10**3, "us": 1}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
+
+
+class Mode(StrEnum):
+    """What the options are for."""
+
+    BATCH = "batch"
+    STREAM = "streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read of which stream; every field but `path` has the option's name in snake case."""
+
+    path: str
+    stream: str | None = None
+    kind: str = RESULTS
+    columns: tuple[str, ...] | None = None
+    metadata: bool = False
+    from_position: Positions | None = None
+    to_position: Positions | None = None
+    from_time: Time | None = None
+    to_time: Time | None = None
+    as_of: Time | None = None
+    as_of_position: Positions | None = None
+    starting_from: str | Positions | datetime = EARLIEST
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_partitions: int | None = None
+    rows_per_partition: int | None = None
+
+
+# --- values ----------------------------------------------------------------------------------
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise UsageError(f"option {name} is empty; give a value, or leave it out")
+    return value.strip()
+
+
+def _path(name: str, value: str) -> str:
+    parts = urlsplit(_text(name, value))
+    if parts.scheme == "file":
+        return os.path.abspath(unquote(parts.path))
+    if parts.scheme:
+        raise UsageError(
+            f"{name} {value!r}: streams are read from local or mounted file systems, not from "
+            f"{parts.scheme}:; mount it, and give the path that all of Spark's machines see"
+        )
+    return os.path.abspath(value.strip())
+
+
+def _kind(name: str, value: str) -> str:
+    lowered = value.strip().lower()
+    if lowered not in (RESULTS, CONTROL, STATE):
+        raise UsageError(f"{name}={value!r}; give {RESULTS}, {CONTROL} or {STATE}")
+    return lowered
+
+
+def _flag(name: str, value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise UsageError(f"{name}={value!r}; give true or false")
+    return lowered == "true"
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in value.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError(f"{name}={value!r}; give each column once, separated by commas")
+    return names
+
+
+def _count(name: str, value: str) -> int:
+    if not _WHOLE.fullmatch(value.strip()) or int(value) < 1:
+        raise UsageError(f"{name}={value!r}; give a whole number of 1 or more")
+    return int(value)
+
+
+def _positions(name: str, value: str) -> Positions:
+    stripped = value.strip()
+    if re.fullmatch(r"\d{1,18}", stripped):
+        return int(stripped)
+    with_shards = _shard_positions(stripped)
+    if with_shards is None:
+        raise UsageError(
+            f'{name}={value!r}; give a position (0, 1, ...), or one for each shard: {{"0": 17}}'
+        )
+    return with_shards
+
+
+def _shard_positions(text: str) -> dict[int, int] | None:
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict) or not given:
+            return None
+        found = {int(shard): position for shard, position in given.items()}
+    except ValueError:
+        return None
+    whole = all(type(each) is int and each >= 0 for each in found.values())
+    return found if whole and min(found) >= 0 else None
+
+
+def _time(name: str, value: str) -> Time:
+    stripped = value.strip()
+    if _WHOLE.fullmatch(stripped):
+        return int(stripped)
+    moment = _moment(stripped)
+    if moment is None:
+        raise UsageError(
+            f"{name}={value!r}; give a time such as 2026-03-01T12:00:00Z (UTC unless it says "
+            "otherwise), or a number in the unit of the stream's time"
+        )
+    return moment
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _starting(name: str, value: str) -> str | Positions | datetime:
+    stripped = value.strip()
+    if stripped.lower() in (EARLIEST, LATEST):
+        return stripped.lower()
+    if stripped.isdigit() or stripped.startswith("{"):
+        return _positions(name, value)
+    moment = _moment(stripped)
+    if moment is None:
+        near = get_close_matches(stripped.lower(), (EARLIEST, LATEST), 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(
+            f"{name}={value!r}{hint}; give {EARLIEST}, {LATEST}, a position or a time such as "
+            "2026-03-01T12:00:00Z"
+        )
+    return moment
+
+
+# --- the table of options --------------------------------------------------------------------
+
+_EVERY_KIND: Final = frozenset({RESULTS, CONTROL, STATE})
+_ROWS: Final = frozenset({RESULTS, CONTROL})
+_BATCH: Final = frozenset({Mode.BATCH})
+_BOTH: Final = frozenset(Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """How an option is called and read, and with what it has a meaning."""
+
+    name: str
+    field: str
+    read: Callable[[str, str], Any]
+    modes: frozenset[Mode] = _BOTH
+    kinds: frozenset[str] = _EVERY_KIND
+
+
+_TABLE: Final = {
+    option.name.lower(): option
+    for option in (
+        _Option("path", "path", _path),
+        _Option("stream", "stream", _text),
+        _Option("kind", "kind", _kind),
+        _Option("columns", "columns", _names),
+        _Option("metadata", "metadata", _flag, kinds=frozenset({RESULTS})),
+        _Option("fromPosition", "from_position", _positions, _BATCH, _ROWS),
+        _Option("toPosition", "to_position", _positions, _BATCH, _ROWS),
+        _Option("fromTime", "from_time", _time, _BATCH, _ROWS),
+        _Option("toTime", "to_time", _time, _BATCH, _ROWS),
+        _Option("asOf", "as_of", _time, _BATCH),
+        _Option("asOfPosition", "as_of_position", _positions, _BATCH),
+        _Option("startingFrom", "starting_from", _starting, frozenset({Mode.STREAM})),
+        _Option("maxRowsPerTrigger", "max_rows_per_trigger", _count, frozenset({Mode.STREAM})),
+        _Option("maxBytesPerTrigger", "max_bytes_per_trigger", _count, frozenset({Mode.STREAM})),
+        _Option("minPartitions", "min_partitions", _count, kinds=_ROWS),
+        _Option("rowsPerPartition", "rows_per_partition", _count, kinds=frozenset({RESULTS})),
+    )
+}
+_NAME_OF: Final = {option.field: option.name for option in _TABLE.values()}
+assert [each.name for each in fields(ReadOptions)] == [each.field for each in _TABLE.values()]
+
+# Two of these would each say where the stretch begins, or where it ends.
+_RIVALS: Final = (
+    ("from_position", "from_time"),
+    ("to_position", "to_time", "as_of", "as_of_position"),
+    ("min_partitions", "rows_per_partition"),
+)
+
+
+def read_options(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
+    """The options of a read; without a mode, those of any mode pass."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        option = _TABLE.get(key.lower())
+        if option is None:
+            raise _unknown(key)
+        found[option.field] = option.read(option.name, str(value))
+    if "path" not in found:
+        raise UsageError('no path is given; write .load("path/of/the/stream")')
+    options = ReadOptions(**found)
+    _check_meaning(options, found, mode)
+    return options
+
+
+def _unknown(key: str) -> UsageError:
+    names = [option.name for option in _TABLE.values()]
+    if key.lower() == "paths":
+        return UsageError('several paths are given; read one stream at a time: .load("one path")')
+    near = get_close_matches(key.lower(), list(_TABLE), 1, 0.5)
+    hint = f"; did you mean {_TABLE[near[0]].name!r}?" if near else "."
+    return UsageError(f"there is no option {key!r}{hint} Options: {', '.join(names)}")
+
+
+def _check_meaning(options: ReadOptions, found: Mapping[str, Any], mode: Mode | None) -> None:
+    for field in found:
+        option = _TABLE[_NAME_OF[field].lower()]
+        if mode is not None and mode not in option.modes:
+            (other,) = option.modes
+            raise UsageError(f"option {option.name} is for {other} reads; this is a {mode} one")
+        if options.kind not in option.kinds:
+            raise UsageError(f"option {option.name} has no meaning for kind={options.kind}")
+    for rivals in _RIVALS:
+        both = [_NAME_OF[name] for name in rivals if name in found]
+        if len(both) > 1:
+            raise UsageError(f"options {' and '.join(both)} contradict each other; give one")
+    if mode is Mode.STREAM and options.kind != RESULTS:
+        raise UsageError(f"kind={options.kind} is read as a batch; use spark.read")
+
+
+# --- times -----------------------------------------------------------------------------------
+
+
+def time_in(name: str, value: Time, kind: pa.DataType | None, *, up: bool) -> int:
+    """A time in the unit of the stream's own, `kind`, which is None when the stream says none.
+
+    What lies between two units becomes the later one when `up`.
+    """
+    if isinstance(value, int):
+        return value
+    if kind is None or not pa.types.is_timestamp(kind):
+        what = "says no unit of its time" if kind is None else "keeps time as plain numbers"
+        raise UsageError(f"{name}: the stream {what}; give a whole number instead of a date")
+    microseconds = (value - _EPOCH) // timedelta(microseconds=1)
+    if kind.unit == "ns":
+        return microseconds * 1000
+    unit = _UNITS[kind.unit]
+    return -(-microseconds // unit) if up else microseconds // unit

@@ -1,0 +1,190 @@
+"""Where the logs of a stream are, and what they say of themselves.
+
+A path is a stream's folder, a single log, the folder of a query (whose `streams.json` says which
+node's log holds which stream), or a folder of shard logs.  What a log says is in its descriptor:
+
+    schema, schema-<n>    the columns of output 0 and of output n, Arrow IPC
+    operator              the aggregate that made it, as JSON
+    rows                  the columns that the aggregate was given, Arrow IPC
+    time                  the column of the schema that gives the frames their time
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from rewake.connectors.stream_folder import open_stream
+from rewake.log.descriptor import Descriptor, read_descriptor
+from rewake.log.layout import DESCRIPTOR
+from rewake.model.errors import DamagedLog, NotALog, SchemaMismatch, UsageError
+from rewake.stores.edge import local_stores
+
+__all__ = ["Shard", "describe", "find_shards", "operator_text", "stored_schema", "time_type"]
+
+STREAMS_FILE: Final = "streams.json"
+_SHARD_LOGS: Final = "shard-*"
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One part of a stream: an output of a log."""
+
+    number: int
+    path: str
+    output: int = 0
+
+
+# --- finding the logs ------------------------------------------------------------------------
+
+
+def find_shards(path: str, stream: str | None = None) -> tuple[Shard, ...]:
+    """The shards of the stream at `path`, or of the stream of that name in a query's folder."""
+    folder = Path(path)
+    if (folder / STREAMS_FILE).is_file():
+        return _of_query(folder, stream)
+    if stream is not None:
+        raise UsageError(
+            f"{path} is not the folder of a query, so it has no stream {stream!r}; leave the "
+            "option stream out, or give the folder in which the query runs"
+        )
+    if not (folder / DESCRIPTOR).is_file() and not (folder / "stream.json").is_file():
+        logs = sorted(each for each in folder.glob(_SHARD_LOGS) if (each / DESCRIPTOR).is_file())
+        if logs:
+            return tuple(Shard(number, str(log)) for number, log in enumerate(logs))
+        raise _nothing_at(folder)
+    return tuple(
+        Shard(number, str(shard)) for number, shard in enumerate(open_stream(folder).shards)
+    )
+
+
+def _nothing_at(folder: Path) -> NotALog:
+    below = sorted(folder.glob("*/LOG")) if folder.is_dir() else []
+    if below:
+        return NotALog(f"{folder} is not a stream, but {below[0].parent} is one")
+    return NotALog(f"there is no stream at {folder}; check the path, or write one first")
+
+
+def _of_query(folder: Path, stream: str | None) -> tuple[Shard, ...]:
+    places = _streams_of(folder)
+    known = ", ".join(sorted(places)) or "none"
+    if stream is None:
+        if len(places) != 1:
+            raise UsageError(
+                f"{folder} is the folder of a query; say which of its streams to read with the "
+                f"option stream: {known}"
+            )
+        (stream,) = places
+    if stream not in places:
+        near = get_close_matches(stream, list(places), 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UsageError(f"the query in {folder} has no stream {stream!r}{hint}; it has: {known}")
+    shards = []
+    for number, (node, output) in enumerate(places[stream]):
+        log = folder / "nodes" / node
+        if not (log / DESCRIPTOR).is_file():
+            raise NotALog(
+                f"stream {stream!r} has no log in {folder}: node {node!r} has not started yet, or "
+                "makes its output again when it is asked for; keep the stream with .to_stream(...)"
+            )
+        shards.append(Shard(number, str(log), output))
+    return tuple(shards)
+
+
+def _streams_of(folder: Path) -> dict[str, list[tuple[str, int]]]:
+    try:
+        stored = json.loads((folder / STREAMS_FILE).read_bytes())["streams"]
+        return {
+            str(name): [(str(node), int(output)) for node, output in places]
+            for name, places in stored.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedLog(
+            f"{folder / STREAMS_FILE} is not readable ({error}); starting the query writes it anew"
+        ) from error
+
+
+# --- what a log says of itself ---------------------------------------------------------------
+
+
+def describe(shard: Shard) -> Descriptor:
+    """The descriptor of a shard's log."""
+    with ExitStack() as stack:
+        try:
+            return read_descriptor(local_stores(shard.path, stack=stack))
+        except NotALog as error:
+            raise NotALog(f"{shard.path}: {error}") from None
+
+
+def stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
+    """The columns of an output."""
+    name = "schema" if output == 0 else f"schema-{output}"
+    schema = _schema(descriptor, name)
+    if schema is None:
+        raise SchemaMismatch(
+            f"log {descriptor.name!r} does not say which columns output {output} has; it holds no "
+            "stream of rows (kind=control shows its frames)"
+        )
+    return schema
+
+
+def _schema(descriptor: Descriptor, name: str) -> pa.Schema | None:
+    stored = descriptor.metadata.get(name)
+    if not isinstance(stored, bytes):
+        return None
+    return _read(descriptor, name, lambda: pa.ipc.read_schema(pa.py_buffer(stored)))
+
+
+def operator_text(descriptor: Descriptor) -> tuple[dict[str, Any], pa.Schema | None] | None:
+    """The aggregate that made the log, as JSON values, and its input's columns, where it says."""
+    stored = descriptor.metadata.get("operator")
+    if stored is None:
+        return None
+    described = _read(descriptor, "operator", lambda: json.loads(stored))
+    if not isinstance(described, dict):
+        raise _damaged(descriptor, "operator", "no object")
+    return described, _schema(descriptor, "rows")
+
+
+def time_type(descriptor: Descriptor, output: int) -> pa.DataType | None:
+    """The type of the times of the log's frames; None when it does not say."""
+    column = descriptor.metadata.get("time")
+    if isinstance(column, str):
+        return _type_of(stored_schema(descriptor, output), column)
+    operator = operator_text(descriptor)
+    if operator is None:
+        return None
+    described, given = operator
+    if given is not None and isinstance(described.get("time"), str):
+        return _type_of(given, described["time"])
+    results = _schema(descriptor, "schema")
+    start, _ = described.get("window_columns", ("window_start", "window_end"))
+    return None if results is None else _type_of(results, start)
+
+
+def _type_of(schema: pa.Schema, column: str) -> pa.DataType | None:
+    place = schema.get_field_index(column)
+    return None if place < 0 else schema.field(place).type
+
+
+def _read(descriptor: Descriptor, name: str, read: Callable[[], _Value]) -> _Value:
+    try:
+        return read()
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
+        raise _damaged(descriptor, name, str(error)) from error
+
+
+def _damaged(descriptor: Descriptor, name: str, reason: str) -> DamagedLog:
+    return DamagedLog(
+        f"the metadata {name!r} of log {descriptor.name!r} cannot be read ({reason}); restore the "
+        "file LOG of its folder from a copy"
+    )

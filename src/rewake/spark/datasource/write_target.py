@@ -1,0 +1,265 @@
+"""Where a DataFrame is written: the options of a write, and the stream they lead to.
+
+The stream is made by the first write, with the columns of the DataFrame; later ones must fit it.
+Columns are matched by name.  Whatever does not fit is refused on the driver, before a task runs.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from rewake.connectors.stream_commit import StreamCommit
+from rewake.connectors.stream_folder import (
+    StreamFolder,
+    create_stream,
+    open_stream,
+    stream_columns,
+)
+from rewake.log.layout import DESCRIPTOR
+from rewake.model.errors import LogExists, LogInUse, NotALog, SchemaMismatch, UsageError
+from rewake.spark.datasource.columns import METADATA, arrow_schema
+from rewake.spark.datasource.staging import Layout
+
+__all__ = ["WriteOptions", "committer", "prepared_layout", "write_options"]
+
+_NAMES: Final = ("path", "key", "shards", "time", "queryId", "takeover", "gaps")
+# What Spark itself reads from the options of a streaming write.
+_OF_SPARK: Final = frozenset({"checkpointlocation"})
+_NAMESPACE: Final = uuid.UUID("6f0ce06c-8a2a-4d5e-9a55-0d0f2f0f4b52")
+_OPEN_STREAMS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write may be told; every field has the option's name in snake case."""
+
+    path: str
+    key: tuple[str, ...] | None = None
+    shards: int | None = None
+    time: str | None = None
+    query_id: bytes | None = None
+    takeover: bool = False
+    allow_gaps: bool = False
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options, checked; an unknown one is refused with the nearest name."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options.keys() - {each.lower() for each in _NAMES} - _OF_SPARK:
+        near = get_close_matches(name, [each.lower() for each in _NAMES], 1, 0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise UsageError(
+            f"there is no option {name!r} for writing{hint} Options: {', '.join(_NAMES)}"
+        )
+    if not options.get("path", "").strip():
+        raise UsageError('no path is given; write .save("path/of/the/stream"), or .start(...)')
+    return WriteOptions(
+        path=_path(options["path"]),
+        key=_columns(options.get("key")),
+        shards=_count(options.get("shards")),
+        time=options.get("time"),
+        query_id=_identifier(options.get("queryid")),
+        takeover=_choice("takeover", options.get("takeover", "false"), "true", "false"),
+        allow_gaps=_choice("gaps", options.get("gaps", "refuse"), "allow", "refuse"),
+    )
+
+
+def _path(value: str) -> str:
+    parts = urlsplit(value.strip())
+    if parts.scheme not in ("", "file"):
+        raise UsageError(
+            f"path {value!r}: streams are on local or mounted file systems, not on "
+            f"{parts.scheme}:; mount it, and give the path that all of Spark's machines see"
+        )
+    return os.path.abspath(unquote(parts.path) if parts.scheme else value.strip())
+
+
+def _columns(value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = tuple(each.strip() for each in value.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError(f"key={value!r}; give each column once, separated by commas")
+    return names
+
+
+def _count(value: str | None) -> int | None:
+    if value is None:
+        return None
+    if not value.strip().isdecimal() or int(value) < 1:
+        raise UsageError(f"shards={value!r}; give a whole number of 1 or more")
+    return int(value)
+
+
+def _choice(name: str, value: str, positive: str, negative: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in (positive, negative):
+        raise UsageError(f"{name}={value!r}; give {positive} or {negative}")
+    return lowered == positive
+
+
+def _identifier(value: str | None) -> bytes | None:
+    """Any text is an identifier; that of Spark's queries and of others never meet."""
+    if value is None:
+        return None
+    if not value.strip():
+        raise UsageError("option queryId is empty; give a text, or leave it out")
+    try:
+        return uuid.UUID(value).bytes
+    except ValueError:
+        return uuid.uuid5(_NAMESPACE, value).bytes
+
+
+# --- the stream ----------------------------------------------------------------------------------
+
+
+def prepared_layout(options: WriteOptions, spark_schema: Any) -> Layout:
+    """The stream as tasks must know it; it is made if it is not there."""
+    schema = _stream_schema(spark_schema)
+    try:
+        folder = _opened(options.path)
+    except NotALog:
+        folder = _created(options, schema)
+    stored, time = stream_columns(folder)
+    _check_columns(options.path, stored, schema)
+    _check_same("key", options.key, folder.key, options.path)
+    _check_same("shards", options.shards, len(folder.shards), options.path)
+    _check_same("time", options.time, time, options.path)
+    columns = stored.serialize().to_pybytes()
+    return Layout(options.path, len(folder.shards), folder.key, time, columns)
+
+
+def _opened(path: str) -> StreamFolder:
+    folder = open_stream(path)
+    if folder.shards == (folder.path,):
+        if os.path.exists(os.path.join(path, DESCRIPTOR)):
+            raise UsageError(
+                f"{path} is a single log, which the node or shard that made it writes; write to "
+                "the folder of a stream, or to a new path"
+            )
+        raise NotALog(f"there is no stream at {path}")
+    return folder
+
+
+def _created(options: WriteOptions, schema: pa.Schema) -> StreamFolder:
+    if options.key is not None:
+        _check_key(schema, options.key)
+    shards = options.shards or 1
+    try:
+        return create_stream(
+            options.path, schema, shards=shards, key=options.key, time=options.time
+        )
+    except (LogExists, LogInUse):
+        # Another query may have made it at this moment.
+        try:
+            return _opened(options.path)
+        except NotALog:
+            pass
+        raise
+
+
+def _check_key(schema: pa.Schema, key: tuple[str, ...]) -> None:
+    """Refuse columns that cannot be keys before any task meets them."""
+    from rewake.operators.shuffle import Shuffle  # noqa: PLC0415 (slow to import)
+
+    Shuffle(schema, key, 2)
+
+
+def _stream_schema(spark_schema: Any) -> pa.Schema:
+    """The columns of a DataFrame as those of a stream."""
+    names = [field.name for field in spark_schema]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled or not names:
+        what = f"two columns {doubled[0]!r}" if doubled else "no columns"
+        raise SchemaMismatch(f"the DataFrame has {what}; a stream needs columns of different names")
+    schema = arrow_schema(spark_schema)
+    for field in schema:
+        if pa.types.is_null(field.type):
+            raise SchemaMismatch(
+                f"column {field.name!r} has no type (it is a NULL literal); cast it to one"
+            )
+        if field.name in METADATA:
+            raise SchemaMismatch(
+                f"column {field.name!r} has a name that tells of a row's place when a stream is "
+                "read; rename it"
+            )
+    return pa.schema([pa.field(field.name, _nullable(field.type)) for field in schema])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The same where any value may be null: whether one may is no part of a stream's columns."""
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _nullable(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in kind])
+    return kind
+
+
+def _check_columns(path: str, stored: pa.Schema, given: pa.Schema) -> None:
+    """Refuse other columns than the stream has, by name; their order does not matter."""
+    for field in stored:
+        if field.name not in given.names:
+            raise SchemaMismatch(
+                f"the stream at {path} has a column {field.name!r} ({field.type}), the DataFrame "
+                f"has none; its columns: {', '.join(given.names)}"
+            )
+        kind = given.field(field.name).type
+        if not _fits(kind, field.type):
+            raise SchemaMismatch(
+                f"column {field.name!r} is {field.type} in the stream at {path} and {kind} in the "
+                "DataFrame; cast it, or write to a new path"
+            )
+    for name in given.names:
+        if name not in stored.names:
+            raise SchemaMismatch(
+                f"the DataFrame has a column {name!r}, the stream at {path} has none: "
+                f"{', '.join(stored.names)}; drop it, or write to a new path"
+            )
+
+
+def _fits(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether values are the same under both types; zones of times are only for display."""
+    if given.equals(stored):
+        return True
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(stored):
+        return bool(given.unit == stored.unit and bool(given.tz) == bool(stored.tz))
+    pairs = ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
+    return any({given, stored} == set(pair) for pair in pairs)
+
+
+def _check_same(name: str, asked: object, found: object, path: str) -> None:
+    if asked is not None and asked != found:
+        shown = ",".join(found) if isinstance(found, tuple) else found
+        raise UsageError(
+            f"the stream at {path} was made with {name}={shown}, and that stays; leave option "
+            f"{name} out, or write to a new path"
+        )
+
+
+# --- committing ----------------------------------------------------------------------------------
+
+# Spark uses a driver's Python worker again: the next batch goes on with logs that are open.
+_committers: dict[str, StreamCommit] = {}
+
+
+def committer(path: str) -> StreamCommit:
+    """The committer of a stream, one for each process."""
+    found = _committers.pop(path, None)
+    folder = open_stream(path)
+    if found is not None and found.folder != folder:
+        found.close()
+        found = None
+    _committers[path] = found = found or StreamCommit(folder)
+    while len(_committers) > _OPEN_STREAMS:
+        _committers.pop(next(iter(_committers))).close()
+    return found

@@ -1,0 +1,169 @@
+"""Another number of shards for an operator inside Structured Streaming, without losing anything.
+
+The state in `at` is read and left as it is; a new folder gets it, divided as Spark's own hash will
+divide the rows.  The query goes on with the new folder, the new number of shards and its old
+checkpointLocation: exactly once, since each new shard begins with the identity of the last batch.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.graph.checks import MAX_SHARDS
+from rewake.log.descriptor import Descriptor
+from rewake.model.errors import LogExists, NotALog, UsageError
+from rewake.net.shard_folder import ShardFolder
+from rewake.net.shard_state import Description
+from rewake.node.shard_batches import BatchIdentity
+from rewake.operators.arrays import Array
+from rewake.recovery.approach import RESULTS_OUTPUT
+from rewake.recovery.migration import ShardParts, first_record, parts_of
+from rewake.recovery.self_contained import SelfContained, repeat
+from rewake.stores import create_log, open_log_reader, open_log_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Migrated", "migrate"]
+
+
+class Migrated(NamedTuple):
+    """What was moved: so many windows, after which batch of which query."""
+
+    windows: int
+    old_shards: int
+    shards: int
+    batch: int
+    query: str
+
+
+class _OldShard(NamedTuple):
+    descriptor: Descriptor
+    description: Description
+    parts: ShardParts
+    identity: bytes
+    results: list[pa.RecordBatch]
+    columns: int
+
+
+def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) -> Migrated:
+    """Copy the state in `at` to the new folder `to`, divided among `shards`.
+
+    The query must have been stopped, after a batch that all shards have taken.
+    """
+    if not 1 <= shards <= MAX_SHARDS:
+        raise UsageError(f"shards is a number from 1 to {MAX_SHARDS}, not {shards}")
+    source, target = ShardFolder(str(at)), ShardFolder(str(to))
+    stored = source.operator()
+    if stored is None:
+        raise NotALog(f"{at} holds no state of an operator inside Structured Streaming")
+    if target.path.exists() and any(target.path.iterdir()):
+        raise LogExists(f"{to} is not empty; give a new folder for the divided state")
+    with ExitStack() as stack:
+        for number in range(stored["shards"]):
+            # As long as we hold the logs nobody else can go on with them.
+            stack.enter_context(open_log_writer(source.shard(number)))
+        old = [_read(source.shard(number)) for number in range(stored["shards"])]
+    identity = _common_identity(old, str(at))
+    keys = list(old[0].description.spec.by)
+    placed = [_placed(session, keys, each.parts, shards) for each in old]
+    old = [each._replace(parts=parts) for each, parts in zip(old, placed, strict=True)]
+    results = _divided_results(session, keys, old, shards)
+    for shard in range(shards):
+        _write(target.shard(shard), old, shard, identity, results[shard])
+    # Last: a folder that says what it holds is complete.
+    same = {name: value for name, value in stored.items() if name not in ("format", "shards")}
+    target.publish_operator({**same, "shards": shards})
+    last = BatchIdentity.decode(identity)
+    windows = sum(each.parts.ids.size for each in old)
+    return Migrated(windows, len(old), shards, last.batch, last.query_text)
+
+
+def _read(path: Path) -> _OldShard:
+    with open_log_reader(path) as reader:
+        descriptor = reader.descriptor
+        description = _description(descriptor, path)
+        state = SelfContained.recover(
+            description.build, reader.frames_backwards(), rows_schema=description.rows_schema
+        )
+        if state.identity is None:
+            raise UsageError(f"{path} has no batch yet: there is no state to divide")
+        again = repeat(
+            description.build, reader.frames_backwards(), rows_schema=description.rows_schema
+        )
+    results = [batch for output, batch in again if output == RESULTS_OUTPUT]
+    return _OldShard(
+        descriptor, description, parts_of(state), state.identity, results, state.columns
+    )
+
+
+def _description(descriptor: Descriptor, path: Path) -> Description:
+    operator, rows = descriptor.metadata.get("operator"), descriptor.metadata.get("rows")
+    if not isinstance(operator, str) or not isinstance(rows, bytes):
+        raise UsageError(f"{path} is not the log of an operator inside Structured Streaming")
+    return Description(json.loads(operator), pa.ipc.read_schema(pa.py_buffer(rows)), ())
+
+
+def _common_identity(old: list[_OldShard], at: str) -> bytes:
+    identities = {each.identity for each in old}
+    if len(identities) > 1:
+        batches = sorted(BatchIdentity.decode(each).batch for each in identities)
+        raise UsageError(
+            f"the shards in {at} have come to different batches ({batches[0]} to {batches[-1]}): "
+            "the query ended within a batch; start it once more until that batch is done, stop it "
+            "with query.stop(), then migrate"
+        )
+    return identities.pop()
+
+
+def _placed(session: SparkSession, names: list[str], parts: ShardParts, shards: int) -> ShardParts:
+    return parts._replace(shards=_shards_of(session, names, parts.keys, shards))
+
+
+def _shards_of(session: SparkSession, names: list[str], keys: list[pa.Array], shards: int) -> Array:
+    """The shard of each row, by the hash that divides a streaming DataFrame's rows."""
+    from pyspark.sql import functions  # noqa: PLC0415 (only who migrates needs it)
+
+    if not keys or not len(keys[0]):
+        return np.zeros(0, np.int64)
+    frame = session.createDataFrame(pa.Table.from_arrays(keys, names=names))
+    number = functions.pmod(functions.hash(*names), functions.lit(shards)).alias("shard")
+    found: Any = frame.select(number).toArrow().column("shard").to_numpy()
+    return np.asarray(found, np.int64)
+
+
+def _divided_results(
+    session: SparkSession, keys: list[str], old: list[_OldShard], shards: int
+) -> list[list[pa.RecordBatch]]:
+    """The results of the newest batch by new shard, in case the batch is asked for again."""
+    divided: list[list[pa.RecordBatch]] = [[] for _ in range(shards)]
+    for batch in (batch for each in old for batch in each.results):
+        numbers = _shards_of(session, keys, [batch.column(name) for name in keys], shards)
+        for shard in np.unique(numbers):
+            rows = pa.array(np.flatnonzero(numbers == shard))
+            divided[shard].append(batch.take(rows))
+    return divided
+
+
+def _write(
+    path: Path, old: list[_OldShard], shard: int, identity: bytes, results: list[pa.RecordBatch]
+) -> None:
+    one = pa.concat_batches(results) if results else None
+    record = first_record(
+        old[0].description.build,
+        [each.parts for each in old],
+        shard,
+        identity,
+        [] if one is None else [(RESULTS_OUTPUT, one)],
+        old[0].columns,
+    )
+    create_log(path, path.name, old[0].descriptor.metadata)
+    with open_log_writer(path) as writer:
+        writer.append(record)
+        writer.flush()

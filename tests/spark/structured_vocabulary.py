@@ -1,0 +1,191 @@
+"""Streaming queries over files, one batch per file, with deaths where a test wants them."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from task_vocabulary import until
+
+import rewake
+from rewake.lab import oracle
+from rewake.spark.structured import aggregate as transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEYS = 7
+ROWS = 60
+_SCHEMA = "item long, price long, seq long"
+Row = dict[str, Any]
+
+
+def rows_of(batch: int) -> list[Row]:
+    """The rows of a file: three per item and more, in an order that is not that of `seq`."""
+    first = batch * ROWS
+    made = [
+        {"item": (n * n + batch) % KEYS, "price": (n * 31) % 97, "seq": first + n}
+        for n in range(ROWS)
+    ]
+    return made[1::2] + made[::2]
+
+
+def write_input(folder: Path, batches: int, start: int = 0) -> None:
+    """One file per batch; Spark takes them by age."""
+    source = folder / "input"
+    source.mkdir(exist_ok=True)
+    for number in range(start, start + batches):
+        path = source / f"{number:04d}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(number)))
+        os.utime(path, (1_000_000 + number, 1_000_000 + number))
+
+
+def averages(folder: Path, **settings: Any) -> "Callable[[DataFrame], DataFrame]":
+    """Averages of four rows of an item, in the order of `seq`."""
+    options = {"window": rewake.count(4), "order_by": "seq", "shards": 2} | settings
+    return rewake.aggregate(**({"by": "item", "avg": "price", "at": folder / "state"} | options))
+
+
+def run_query(
+    session: "SparkSession",
+    folder: Path,
+    operator: "Callable[[DataFrame], DataFrame] | None" = None,
+    reached: Callable[[int, str], None] = lambda _number, _place: None,
+) -> Any:
+    """Process all input there is, a file per batch; the query, ended.
+
+    `reached` is called with a batch's number before and after its results are written.
+    """
+    source = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+    frame = source.json(str(folder / "input"))
+    target = str(folder / "output")
+
+    def sink(batch: "DataFrame", number: int) -> None:
+        # A batch that Spark repeats replaces what it wrote: only the state must not see it twice.
+        reached(number, "before")
+        batch.coalesce(1).write.mode("overwrite").parquet(f"{target}/batch={number}")
+        reached(number, "after")
+
+    query = (
+        frame.transform(operator or averages(folder))
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def results(folder: Path) -> dict[int, list[tuple[Any, ...]]]:
+    """What the sink holds: per batch, the rows in a fixed order."""
+    found = {}
+    for path in sorted((folder / "output").glob("batch=*")):
+        tables = [pq.ParquetFile(part).read() for part in path.glob("*.parquet")]
+        rows = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+        found[int(path.name.partition("=")[2])] = sorted(rows)
+    return found
+
+
+def expected(batches: int) -> dict[int, list[tuple[Any, ...]]]:
+    """What one process computes without Spark: the results that each batch adds."""
+    found, before = {}, 0
+    stream: list[Row] = []
+    for number in range(batches):
+        stream += sorted(rows_of(number), key=lambda row: row["seq"])
+        rows = oracle.aggregate(
+            stream, by=["item"], window=("count", 4, 4), functions=[("avg", "price", "avg_price")]
+        )
+        found[number] = sorted(tuple(row.values()) for row in rows[before:])
+        before = len(rows)
+    return found
+
+
+def forget_commit(folder: Path, batch: int) -> None:
+    """Make Spark believe that it did not finish a batch."""
+    commits = folder / "checkpoint" / "commits"
+    (commits / str(batch)).unlink()
+    (commits / f".{batch}.crc").unlink()
+
+
+# --- hosts and deaths ----------------------------------------------------------------------------
+
+
+def host_pids(folder: Path) -> list[int]:
+    """The shard hosts that have registered and not left."""
+    files = sorted((folder / "state" / "hosts").glob("*.json"))
+    return [int(json.loads(path.read_text())["pid"]) for path in files]
+
+
+def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
+    """Let tasks kill a process once per entry of `deaths`: `{"1.during": "worker"}`.
+
+    Before, during or after batch 1 is handed over by its first task; the worker itself, all shard
+    hosts, or the executor.  With "sleep" nobody dies, but the task takes long.
+    """
+    marks, state, original = str(folder / "deaths"), str(folder / "state"), transform.task_of
+    os.makedirs(marks, exist_ok=True)
+
+    def task_of(task: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        inner = original(task)
+
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            import glob
+            import json
+            import os
+            import signal
+            import time
+
+            from pyspark import TaskContext
+
+            from rewake.net.ancestry import nearest_jvm
+
+            batch = TaskContext.get().getLocalProperty("streaming.sql.batchId")
+
+            def reach(place: str) -> None:
+                name = f"{batch}.{place}"
+                if name not in deaths:
+                    return
+                try:
+                    os.close(os.open(f"{marks}/{name}", os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    return
+                if deaths[name] == "worker":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if deaths[name] == "executor":
+                    os.kill(nearest_jvm().pid, signal.SIGKILL)
+                if deaths[name] == "sleep":
+                    time.sleep(8.0)
+                    return
+                for path in glob.glob(f"{state}/hosts/*.json"):
+                    with open(path) as file:
+                        os.kill(json.load(file)["pid"], signal.SIGKILL)
+
+            def watched() -> Iterator[Any]:
+                for each in batches:
+                    reach("during")
+                    yield each
+
+            reach("before")
+            yield from inner(watched())
+            reach("after")
+
+        return run
+
+    monkeypatch.setattr(transform, "task_of", task_of)
+
+
+def died(folder: Path) -> set[str]:
+    """Where processes were killed."""
+    return {path.name for path in (folder / "deaths").iterdir()}
+
+
+def end_hosts(folder: Path) -> None:
+    """Kill the hosts of a test's folder, and wait until they are gone."""
+    for pid in host_pids(folder):
+        os.kill(pid, signal.SIGKILL)
+        # Not before its last thread is gone does it let go of its logs.
+        until(lambda pid=pid: not list(Path(f"/proc/{pid}/task").glob("*/fd/*")), 10.0)  # type: ignore[misc]

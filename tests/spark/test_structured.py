@@ -1,0 +1,237 @@
+"""`rewake.aggregate` inside Structured Streaming: exactly once, whatever dies and is repeated."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from query_vocabulary import run_program
+from structured_vocabulary import (
+    died,
+    dying,
+    end_hosts,
+    expected,
+    forget_commit,
+    host_pids,
+    results,
+    run_query,
+    write_input,
+)
+from task_vocabulary import require_spark, until
+
+import rewake
+from rewake.spark.structured.metrics import export_metrics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder whose shard hosts are gone at the end."""
+    yield tmp_path
+    if (tmp_path / "state" / "hosts").exists():
+        end_hosts(tmp_path)
+
+
+@pytest.mark.parametrize("victim", ["worker", "host"])
+def test_results_are_exactly_once_whatever_dies_in_a_batch(
+    node_session: "SparkSession", folder: Path, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    """Before, during and after the batch is handed over, each time on a shard that has state."""
+    deaths = {"1.before": victim, "2.during": victim, "3.after": victim}
+    dying(monkeypatch, folder, deaths)
+    write_input(folder, 5)
+    run_query(node_session, folder)
+    assert died(folder) == deaths.keys()
+    assert results(folder) == expected(5)
+
+
+def test_a_batch_that_spark_repeats_gives_the_same_results(
+    node_session: "SparkSession", folder: Path
+) -> None:
+    """Spark forgets that it committed the last batch; the host is the same, then another one."""
+    write_input(folder, 3)
+    run_query(node_session, folder)
+    for host_survives in (True, False):
+        if not host_survives:
+            end_hosts(folder)
+        forget_commit(folder, 2)
+        shutil.rmtree(folder / "output" / "batch=2")
+        run_query(node_session, folder)
+        assert results(folder) == expected(3)
+    write_input(folder, 1, start=3)
+    run_query(node_session, folder)
+    assert results(folder) == expected(4)
+
+
+def test_figures_of_every_shard_are_in_the_progress_and_among_the_metrics(
+    node_session: "SparkSession", folder: Path
+) -> None:
+    """While the query runs; the rows that carried them are in nobody's results."""
+    pytest.importorskip("prometheus_client")
+    exporter = export_metrics(node_session)
+
+    def shards() -> set[str]:
+        samples = [each for family in exporter.registry.collect() for each in family.samples]
+        opened = [each for each in samples if each.name == "rewake_shard_open_windows"]
+        return {each.labels["shard"] for each in opened if each.value > 0}
+
+    def reached(number: int, place: str) -> None:
+        if number == 1:
+            until(lambda: shards() == {"0", "1"}, 20.0)
+
+    write_input(folder, 2)
+    try:
+        query = run_query(node_session, folder, reached=reached)
+        until(lambda: shards() == set(), 20.0)
+    finally:
+        exporter.close()
+    figures = rewake.progress(query)["state"]
+    assert figures.keys() == {0, 1}
+    assert all(each["batch"] == 1 for each in figures.values())
+    assert len(host_pids(folder)) == 1
+    assert results(folder) == expected(2)
+
+
+_REFUSALS = """
+import shutil
+from pathlib import Path
+import rewake
+from rewake.spark import local_session
+from structured_vocabulary import averages, expected, forget_commit, results, run_query, write_input
+
+folder = Path(sys.argv[1])
+
+def refused(**settings):
+    written = folder / "output"
+    shutil.move(written, folder / "kept")
+    try:
+        run_query(session, folder, averages(folder, **settings))
+    except Exception as error:
+        text = f"{error!r} {error}"
+    else:
+        text = "nothing"
+    shutil.rmtree(written, ignore_errors=True)
+    shutil.move(folder / "kept", written)
+    names = ("OtherOperator", "OtherQuery", "CheckpointBehindLog", "CheckpointWithoutLog")
+    print(*[name for name in names if name in text])
+
+session = local_session(cores=2)
+try:
+    write_input(folder, 2)
+    run_query(session, folder)
+    shutil.copytree(folder / "checkpoint", folder / "old")
+    refused(shards=3)
+    refused(window=rewake.count(5))
+    write_input(folder, 1, start=2)
+    run_query(session, folder)
+    shutil.move(folder / "checkpoint", folder / "new")
+    shutil.copytree(folder / "old", folder / "checkpoint")
+    forget_commit(folder, 1)
+    refused()
+    shutil.rmtree(folder / "checkpoint")
+    refused()
+    shutil.rmtree(folder / "checkpoint")
+    shutil.move(folder / "new", folder / "checkpoint")
+    write_input(folder, 1, start=3)
+    run_query(session, folder)
+    print(results(folder) == expected(4))
+    shutil.move(folder / "state", folder / "lost")
+    write_input(folder, 1, start=4)
+    refused()
+finally:
+    session.stop()
+"""
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    """Log and checkpoint of different queries or ages, and another operator; nothing changes."""
+    require_spark()
+    code, out, err = run_program(_REFUSALS, tmp_path, str(tmp_path))
+    assert code == 0, err
+    assert out.split() == [
+        "OtherOperator",
+        "OtherOperator",
+        "CheckpointBehindLog",
+        "OtherQuery",
+        "True",
+        "CheckpointWithoutLog",
+    ]
+
+
+_APPLICATION = """
+import os
+import signal
+from pathlib import Path
+from rewake.spark import local_session
+from structured_vocabulary import run_query
+
+folder, fatal = Path(sys.argv[1]), sys.argv[2]
+
+def reached(number, place):
+    if f"{number}.{place}" == fatal:
+        os.killpg(0, signal.SIGKILL)
+
+session = local_session(cores=2)
+run_query(session, folder, reached=reached)
+session.stop()
+"""
+
+
+@pytest.mark.slow
+def test_the_whole_application_is_killed_twice_and_goes_on(tmp_path: Path) -> None:
+    """Before a batch is written and after another was; no process is left by the dead ones."""
+    require_spark()
+    write_input(tmp_path, 4)
+    for fatal, ending in (("1.before", -9), ("2.after", -9), ("none", 0)):
+        code, _, err = run_program(_APPLICATION, tmp_path, str(tmp_path), fatal)
+        assert code == ending, err
+        until(lambda: host_pids(tmp_path) == [], 30.0)
+    assert results(tmp_path) == expected(4)
+
+
+def test_columns_and_settings_are_checked_when_the_transform_is_built(
+    node_session: "SparkSession", folder: Path
+) -> None:
+    """The errors name the column, and nothing is written."""
+    frame = node_session.readStream.format("rate").load()
+    for settings, words in (
+        ({"by": "item"}, "no column 'item'; there are timestamp, value"),
+        ({"by": "value", "avg": "timestamp"}, "timestamp"),
+        ({"by": "value", "count": True, "order_by": "nowhere"}, "no column 'nowhere'"),
+        ({"by": "value", "count": True, "shards": 0}, "shards is a number from 1"),
+        ({"by": "value", "count": True, "gaps": "maybe"}, "gaps is"),
+    ):
+        options = {"window": rewake.count(3), "order_by": False} | settings
+        if "avg" not in options:
+            options["count"] = True
+        with pytest.raises(rewake.RewakeError, match=words):
+            frame.transform(rewake.aggregate(at=folder / "state", **options))
+    finite = rewake.aggregate(
+        by="id", window=rewake.count(3), count=True, order_by=False, at=folder / "state"
+    )
+    with pytest.raises(rewake.RewakeError, match="needs a streaming DataFrame"):
+        node_session.range(3).transform(finite)
+    assert not (folder / "state").exists()
+
+
+def test_a_warning_says_when_the_order_of_rows_matters(tmp_path: Path) -> None:
+    """Not when an order is given, any order will do, or results do not depend on it."""
+    with pytest.warns(rewake.OrderMatters, match="order_by"):
+        rewake.aggregate(by="k", window=rewake.count(3), count=True, at=tmp_path)
+    for settings in (
+        {"window": rewake.count(3), "order_by": "at"},
+        {"window": rewake.count(3), "order_by": False},
+        {"window": rewake.running()},
+        {"window": rewake.time_window("1s"), "time": "at"},
+    ):
+        rewake.aggregate(by="k", count=True, at=tmp_path, **settings)
+
+
+def test_spark_is_there() -> None:
+    """The tests above need it; this one says why they are skipped."""
+    require_spark()

@@ -1,0 +1,201 @@
+"""Shard hosts as real processes: they keep state, pass it on, and never outlive their executor."""
+
+import os
+import shutil
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from shard_vocabulary import OPERATOR, SCHEMA, alive, executors, host_pids, until
+
+from rewake.model.errors import (
+    ArithmeticOverflow,
+    BadPeer,
+    CheckpointWithoutLog,
+    OtherOperator,
+    OtherQuery,
+    SchemaMismatch,
+)
+from rewake.net import shard_client, shard_wire
+from rewake.net.authentication import Token
+from rewake.net.shard_folder import ShardFolder
+
+BIG = 2**62
+
+
+def test_a_shard_keeps_its_windows_from_batch_to_batch(tmp_path: Path) -> None:
+    """Results as of one stream; one host serves all batches and all shards."""
+    with executors(tmp_path) as (executor,):
+        assert executor.ask(tmp_path, 0, [(1, 10), (2, 20), (1, 30)]) == [(1, 40)]
+        assert executor.ask(tmp_path, 1, [(2, 1)]) == [(2, 21)]
+        assert executor.ask(tmp_path, 0, [(1, 10), (1, 5)], shard=1) == [(1, 15)]
+        assert len(host_pids(tmp_path)) == 1
+
+
+def test_a_repeated_batch_gives_the_same_results_and_changes_nothing(tmp_path: Path) -> None:
+    """From the host's memory, and from the log when the host is another."""
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, 10)])
+        for _ in range(2):
+            assert executor.ask(tmp_path, 1, [(1, 30), (2, 5)]) == [(1, 40)]
+        os.kill(executor.host(tmp_path), signal.SIGKILL)
+        assert executor.ask(tmp_path, 1, [(1, 30), (2, 5)]) == [(1, 40)]
+        assert executor.ask(tmp_path, 2, [(2, 1)]) == [(2, 6)]
+
+
+def test_a_task_elsewhere_asks_the_owner_and_takes_over_only_when_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    """State stays with its shard while Spark moves tasks."""
+    with executors(tmp_path, 2) as (one, other):
+        one.ask(tmp_path, 0, [(1, 10)])
+        results, figures = other.ask_all(tmp_path, 1, [(1, 1), (1, 2)])
+        assert (results, figures["epoch"]) == ([(1, 11)], 0)
+        (owner,) = host_pids(tmp_path)
+        one.kill()
+        until(lambda: not alive(owner))
+        results, figures = other.ask_all(tmp_path, 2, [(1, 5)])
+        assert (results, figures["epoch"]) == ([(1, 7)], 1)
+
+
+def test_an_owner_that_sleeps_is_superseded_and_refused_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log's epochs decide, not who thinks that it is the owner."""
+    monkeypatch.setattr(shard_wire, "_AUTHENTICATION_SECONDS", 1.0)
+    with executors(tmp_path, 2) as (one, other):
+        one.ask(tmp_path, 0, [(1, 10)])
+        asleep = one.host(tmp_path)
+        os.kill(asleep, signal.SIGSTOP)
+        assert other.ask_all(tmp_path, 1, [(1, 1)])[1]["epoch"] == 1
+        os.kill(asleep, signal.SIGCONT)
+        # Whoever still has its address is sent away, and the log has not changed.
+        monkeypatch.setattr(
+            ShardFolder, "owner", _first_to(_address(tmp_path, one.identity), ShardFolder.owner)
+        )
+        assert one.ask(tmp_path, 2, [(1, 3), (1, 4)]) == [(1, 7)]
+
+
+def _address(at: Path, identity: object) -> tuple[str, int]:
+    import json
+
+    (path,) = (at / "hosts").glob(f"*-{identity}.json")
+    host, port = json.loads(path.read_text())["address"]
+    return host, port
+
+
+def _first_to(address, original):  # type: ignore[no-untyped-def]
+    """The first look at a shard's owner finds a former one."""
+    looks = []
+
+    def owner(self, number):  # type: ignore[no-untyped-def]
+        looks.append(number)
+        found = original(self, number)
+        return found._replace(epoch=0, address=address) if len(looks) == 1 else found
+
+    return owner
+
+
+def test_a_batch_that_fails_leaves_the_shard_as_it_was(tmp_path: Path) -> None:
+    """The error comes back as it was raised; the same batch without the mistake is taken."""
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, BIG), (2, 1)])
+        with pytest.raises(ArithmeticOverflow):
+            executor.ask(tmp_path, 1, [(2, 3), (1, BIG)])
+        assert executor.ask(tmp_path, 1, [(2, 3), (1, 1)]) == [(2, 4), (1, BIG + 1)]
+
+
+def test_rows_are_put_in_order_before_they_are_counted(tmp_path: Path) -> None:
+    """By the given columns, and not as Spark's shuffle happened to give them."""
+    with executors(tmp_path) as (executor,):
+        assert executor.ask(tmp_path, 0, [(1, 100), (1, 20), (1, 3)], order_by=("seq",)) == [
+            (1, 23)
+        ]
+        # The order is no part of what must stay the same.
+        assert executor.ask(tmp_path, 1, [(1, 7)], order_by=()) == [(1, 107)]
+
+
+def test_what_is_not_this_operators_state_is_refused(tmp_path: Path) -> None:
+    """Another operator, other columns, another number of shards, another query, no log."""
+    narrow = SCHEMA.set(1, SCHEMA.field("price").with_type(pa.int32()))
+    with executors(tmp_path) as (executor,):
+        with pytest.raises(CheckpointWithoutLog):
+            executor.ask(tmp_path, 3, [(1, 1)])
+        executor.ask(tmp_path, 0, [(1, 1)])
+        other = OPERATOR | {"window": {"kind": "count", "size": 3, "advance": 3}}
+        for changed, words in (
+            ({"operator": other}, "another computation"),
+            ({"shards": 3}, "another number of shards"),
+        ):
+            with pytest.raises(OtherOperator, match=words):
+                executor.ask(tmp_path, 1, [(1, 1)], **changed)
+        with pytest.raises((OtherOperator, BadPeer)):
+            executor.ask(tmp_path, 1, [(1, 1)], schema=narrow)
+        with pytest.raises(OtherQuery):
+            executor.ask(tmp_path, 0, [(1, 1)], query=bytes(16))
+        wrong = OPERATOR | {"aggregates": [{"function": "sum", "column": "nowhere", "name": ""}]}
+        with pytest.raises(SchemaMismatch):
+            executor.ask(tmp_path / "new", 0, [(1, 1)], operator=wrong)
+        assert executor.ask(tmp_path, 1, [(1, 1)]) == [(1, 2)]
+        os.kill(executor.host(tmp_path / "new"), signal.SIGKILL)
+
+
+def test_a_host_ends_when_its_executor_is_killed(tmp_path: Path) -> None:
+    """No orphan, and no trace of where it listened."""
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, 1)])
+        host = executor.host(tmp_path)
+        executor.kill()
+        until(lambda: not alive(host))
+        assert host_pids(tmp_path) == []
+
+
+def test_a_host_ends_when_it_is_told_to_or_its_folder_is_gone(tmp_path: Path) -> None:
+    """What it had is durable: the next host goes on."""
+    at = tmp_path / "state"
+    with executors(at) as (executor,):
+        executor.ask(at, 0, [(1, 1)])
+        host, address = executor.host(at), _address(at, executor.identity)
+        shard_client.stop_host(ShardFolder(str(at)), address)
+        until(lambda: not alive(host))
+        assert executor.ask(at, 1, [(1, 2)]) == [(1, 3)]
+        host = executor.host(at)
+        shutil.rmtree(at)
+        until(lambda: not alive(host))
+
+
+def test_a_host_that_nobody_asks_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time that it was given."""
+    monkeypatch.setattr(shard_client, "_IDLE_SECONDS", "0.5")
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, 1)])
+        until(lambda: host_pids(tmp_path) == [])
+        assert executor.ask(tmp_path, 1, [(1, 2)]) == [(1, 3)]
+
+
+def test_strangers_are_cut_off_and_others_served(tmp_path: Path) -> None:
+    """Bytes that are no frame, and the token of another folder."""
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, 1)])
+        address = _address(tmp_path, executor.identity)
+        with socket.create_connection(address, timeout=10.0) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+            with suppress(ConnectionResetError):
+                while stranger.recv(4096):
+                    pass
+        with (
+            socket.create_connection(address, timeout=10.0) as stranger,
+            pytest.raises((BadPeer, shard_wire.Disconnected)),
+        ):
+            shard_wire.ShardConnection(stranger, "host", Token(bytes(32)), accepting=False)
+        assert executor.ask(tmp_path, 1, [(1, 2)]) == [(1, 3)]
+
+
+def test_the_token_is_its_owners_alone_and_the_same_for_all(tmp_path: Path) -> None:
+    """Whoever comes first draws it."""
+    token = ShardFolder(str(tmp_path)).token()
+    assert ShardFolder(str(tmp_path)).token() == token
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,442 @@
+"""What a host of self-contained logs may rely on: ways, repeats, bounds, and what is refused."""
+
+import datetime as dt
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rewake.log.frame import Section, SectionKind, decode_frame, encode_frame
+from rewake.model.errors import DamagedFrame, DamagedLog, NullKey, UsageError
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.fragment import FilterStep, FragmentProgram
+from rewake.operators.functions import Count, Sum
+from rewake.operators.stateless import StatelessOperator
+from rewake.operators.windows import count_window, running, time_window
+from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.recovery.policies.policy import OpenOnly
+from rewake.recovery.self_contained import Bounds, SelfContained, repeat
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
+WINDOWS = {"count": count_window(3), "sliding": count_window(4, 2), "running": running()}
+
+
+def sums(window, **more):
+    """Builds operators that sum `v`."""
+    spec = AggregateSpec(["k"], window, [Sum("v")], **more)
+    return lambda: Aggregate(spec, SCHEMA)
+
+
+def rows(keys):
+    values = list(range(len(keys)))
+    columns = [pa.array(keys, pa.int64()), pa.array(values), pa.array(["long words"] * len(keys))]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class Shard:
+    """A process with its log, which keeps no more frames than are needed."""
+
+    def __init__(self, build, **more):
+        self.build, self.more = build, more
+        self.frames = []
+        self.state = SelfContained.recover(build, [], **more)
+
+    def turn(self, keys, way=None, watermark=None):
+        event = StreamEvent(self.state.position, rows(keys), watermark)
+        turn = self.state.turn(event, b"batch %d" % len(self.frames), way)
+        self.frames.append(frame_of(turn.record, len(self.frames)))
+        return turn
+
+    @property
+    def newest_first(self):
+        return self.frames[: -self.state.frames_needed - 1 : -1]
+
+    def crash(self):
+        self.state = SelfContained.recover(self.build, self.newest_first, **self.more)
+
+    def repeated(self):
+        return [(output, batch.to_pylist()) for output, batch in self.again()]
+
+    def again(self):
+        return repeat(self.build, self.newest_first)
+
+
+def frame_of(record, sequence):
+    encoded = encode_frame(record, log_id=1, epoch=1, sequence=sequence, position=0, durable=0)
+    return decode_frame(encoded)
+
+
+def kinds(frame):
+    return {section.kind for section in frame.sections}
+
+
+def emitted(turn):
+    return [(output, batch.to_pylist()) for output, batch in turn.outputs]
+
+
+# --- records ---------------------------------------------------------------------------------
+
+
+def test_every_batch_leaves_a_record_with_its_identity():
+    """Also one without rows: the host asks the log which batch was the last."""
+    shard = Shard(sums(count_window(3)))
+    assert shard.state.identity is None
+    for keys in ([1, 2], [], [1, 1]):
+        shard.turn(keys)
+    found = [bytes(frame.section(SectionKind.BATCH)) for frame in shard.frames]
+    assert found == [b"batch 0", b"batch 1", b"batch 2"]
+    shard.crash()
+    assert shard.state.identity == b"batch 2"
+    assert shard.state.position == 4
+
+
+def test_rows_are_logged_when_a_batch_touches_many_windows():
+    """Then its state would take more bytes than its rows; results are computed again."""
+    shard = Shard(sums(running()))
+    shard.turn(list(range(1000)))
+    assert shard.state.progress()["way"] == "input"
+    assert kinds(shard.frames[0]) >= {SectionKind.INPUT, SectionKind.OPENS}
+    assert not kinds(shard.frames[0]) & {SectionKind.CHECKS, SectionKind.RESULTS}
+    assert shard.state.progress()["replay_tuples"] == 1000
+
+
+def test_state_is_logged_when_a_batch_touches_few_windows():
+    """Then nothing is replayed, and windows that opened need no OPEN beside their CHECK."""
+    shard = Shard(sums(count_window(300)))
+    shard.turn([1, 2] * 1000)
+    assert shard.state.progress()["way"] == "checks"
+    assert kinds(shard.frames[0]) >= {SectionKind.CHECKS, SectionKind.RESULTS}
+    assert not kinds(shard.frames[0]) & {SectionKind.INPUT, SectionKind.OPENS}
+    assert shard.state.progress()["replay_tuples"] == 0
+    assert shard.state.frames_needed == 1
+
+
+def test_running_windows_need_no_results_beside_their_checks():
+    """They follow from the CHECKs."""
+    shard = Shard(sums(running()))
+    turn = shard.turn([1, 2] * 1000)
+    assert shard.state.progress()["way"] == "checks"
+    assert SectionKind.RESULTS not in kinds(shard.frames[0])
+    assert shard.repeated() == emitted(turn)
+
+
+def test_only_columns_that_the_operator_reads_are_logged():
+    """The others come back as nulls, which makes no difference."""
+    shard = Shard(sums(running()))
+    shard.turn(list(range(1000)))
+    assert len(shard.frames[0].section(SectionKind.INPUT)) < 2 * 2 * 1000 + 1000
+    shard.crash()
+    assert shard.state.operator.open_parts == 1000
+
+
+def test_figures_say_what_a_recovery_would_go_through():
+    """As records, rows and bytes."""
+    shard = Shard(sums(count_window(3)))
+    shard.turn([1, 2, 3], "input")
+    shard.turn([1], "checks")
+    shard.turn([2], "input")
+    found = shard.state.progress()
+    stored = sum(len(frame.section(SectionKind.INPUT) or b"") for frame in shard.frames)
+    assert found == {
+        "open_windows": 3,
+        "extent_records": 3,
+        "extent_bytes": sum(len(each.payload) for f in shard.frames for each in f.sections),
+        "replay_tuples": 3,
+        "replay_bytes": stored,
+        "way": "input",
+    }
+
+
+# --- recovery and repeats --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("ways", [("input",), ("checks",), ("input", "checks"), (None,)], ids=str)
+def test_each_batch_can_be_repeated_and_gone_on_from(window, ways):
+    """Whichever way it and those before it went."""
+    crashing, steady = Shard(sums(window)), Shard(sums(window))
+    for number in range(12):
+        keys = [number % 3, 1, number % 5, 7]
+        wanted = emitted(steady.turn(keys))
+        assert emitted(crashing.turn(keys, ways[number % len(ways)])) == wanted
+        assert crashing.repeated() == wanted
+        crashing.crash()
+        crashing.state.check_invariants()
+        assert crashing.repeated() == wanted
+
+
+def test_late_tuples_are_repeated_too():
+    """With all of their columns."""
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("note", pa.string())])
+    spec = AggregateSpec(["k"], time_window(10), [Count()], time="t", route_late=True)
+
+    def build():
+        return Aggregate(spec, schema)
+
+    for way in ("input", "checks"):
+        state, frames = SelfContained(build()), []
+        for number, times in enumerate([[5, 25], [7, 26]]):
+            columns = {"k": [1, 1], "t": times, "note": ["a", "b"]}
+            batch = pa.RecordBatch.from_pydict(columns, schema=schema)
+            turn = state.turn(StreamEvent(2 * number, batch), b"id", way)
+            frames.append(frame_of(turn.record, number))
+        late = repeat(build, reversed(frames))
+        assert [(output, batch.to_pylist()) for output, batch in late] == [
+            (1, [{"k": 1, "t": 7, "note": "a"}])
+        ]
+
+
+def test_a_watermark_is_repeated_with_its_batch():
+    """It closed windows, and their results belong to the batch."""
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    spec = AggregateSpec(["k"], time_window(10), [Count()], time="t")
+    state = SelfContained(Aggregate(spec, schema))
+    batch = pa.RecordBatch.from_pydict({"k": [1], "t": [5]}, schema=schema)
+    turn = state.turn(StreamEvent(0, batch, 10), b"id", "input")
+    assert turn.outputs[0][1].num_rows == 1
+    again = repeat(lambda: Aggregate(spec, schema), [frame_of(turn.record, 0)])
+    assert again[0][1].equals(turn.outputs[0][1])
+
+
+def test_steps_before_the_state_are_part_of_the_operator():
+    """Whole batches are logged and replayed; what a filter leaves out stays out."""
+    keep = FilterStep(lambda batch: pa.array([key != 1 for key in batch["k"].to_pylist()], "bool"))
+    spec = AggregateSpec(["k"], count_window(2), [Count()])
+    program = FragmentProgram((keep,), spec)
+    shard = Shard(lambda: program.operator(SCHEMA))
+    assert emitted(shard.turn([1, 2, 3], "input")) == []
+    shard.crash()
+    assert emitted(shard.turn([1, 2, 1], "input")) == [(0, [{"k": 2, "count": 2}])]
+    shard.crash()
+    assert emitted(shard.turn([3, 1], "checks")) == [(0, [{"k": 3, "count": 2}])]
+
+
+def test_an_operator_without_state_only_logs_what_a_repeat_needs():
+    """Rows or results."""
+    shard = Shard(lambda: StatelessOperator((), SCHEMA), rows_schema=SCHEMA)
+    for way in ("input", "checks", None):
+        turn = shard.turn([1, 2], way)
+        shard.crash()
+        found = repeat(shard.build, shard.newest_first, rows_schema=SCHEMA)
+        assert found[0][1].equals(turn.outputs[0][1])
+        assert shard.state.frames_needed <= 2
+
+
+def test_a_batch_that_is_refused_changes_nothing():
+    """A caller's mistake; the right batch can follow."""
+    shard = Shard(sums(count_window(3), null_keys="refuse"))
+    shard.turn([1, 2])
+    with pytest.raises(NullKey):
+        shard.turn([1, None])
+    shard.turn([1, 1])
+    shard.state.check_invariants()
+    shard.crash()
+    assert shard.state.position == 4
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+ODD_COLUMNS = {
+    "int64": pa.array([2**63 - 1, None, -(2**63)], pa.int64()),
+    "narrow int64": pa.array([2**63 - 1, None, 2**63 - 200], pa.int64()),
+    "uint64": pa.array([2**64 - 1, 0, None], pa.uint64()),
+    "uint32": pa.array([2**32 - 1, None, 2**32 - 70_000], pa.uint32()),
+    "int8": pa.array([-128, None, 127], pa.int8()),
+    "bool": pa.array([True, None, False]),
+    "float": pa.array([float("inf"), None, -0.0]),
+    "date": pa.array([dt.date(1969, 1, 1), None, dt.date(2024, 2, 29)]),
+    "timestamp": pa.array([dt.datetime(2024, 1, 1), None, dt.datetime(2024, 1, 2)]),
+    "zoned": pa.array([0, 1, None], pa.timestamp("us", "UTC")),
+    "string": pa.array(["", None, "\u00e9"]),
+    "nothing": pa.array([None, None, None], pa.int64()),
+    "dictionary": pa.array(["a", None, "b"]).dictionary_encode(),
+    "list": pa.array([[1], None, []], pa.list_(pa.int64())),
+}
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_rows_of_any_type_come_back_as_they_were(compression):
+    """Integers and times are stored narrow where they can be; nulls stay nulls, slices slices."""
+    late = {"route_late": True, "time": "t"}  # then all columns are read
+    padded = {
+        name: pa.concat_arrays([column.slice(1, 1), column]) for name, column in ODD_COLUMNS.items()
+    }
+    whole = pa.RecordBatch.from_pydict({"t": pa.array([0, 100, 100, 5]), **padded})
+    batch = whole.slice(1)
+    spec = AggregateSpec(["int64"], time_window(10), [Count()], **late)
+
+    def build():
+        return Aggregate(spec, whole.schema)
+
+    state = SelfContained(build(), compression=compression)
+    turn = state.turn(StreamEvent(0, batch), b"id", "input")
+    again = repeat(build, [frame_of(turn.record, 0)])
+    assert again[0][1].to_pylist() == turn.outputs[0][1].to_pylist() == batch.slice(2).to_pylist()
+
+
+def test_compression_makes_rows_smaller():
+    """Where it is asked for."""
+    sizes = {}
+    for compression in (None, "lz4", "zstd"):
+        shard = Shard(sums(running(), route_late=True), compression=compression)
+        shard.turn(list(range(5000)), "input")
+        sizes[compression] = len(shard.frames[0].section(SectionKind.INPUT))
+        shard.crash()
+        assert shard.state.operator.open_parts == 5000
+    assert max(sizes["lz4"], sizes["zstd"]) < sizes[None] / 2
+    with pytest.raises(UsageError, match="'gzip'"):
+        Shard(sums(running()), compression="gzip")
+
+
+# --- bounds ----------------------------------------------------------------------------------
+
+
+def test_replay_and_extent_stay_bounded():
+    """However long some windows are not touched; CHECKs are spread over the turns."""
+    bounds = Bounds(least=1000, most_frames=50, fewest_checks=4)
+    shard = Shard(sums(running()), policy=bounds)
+    shard.turn(list(range(100)), "input")
+    worst = {"replay_tuples": 0, "extent_records": 0}
+    for number in range(400):
+        turn = shard.turn([100 + number % 7] * 40, "input" if number % 3 else "checks")
+        found = shard.state.progress()
+        worst = {name: max(most, found[name]) for name, most in worst.items()}
+        assert turn.checks <= 10 + 1
+        assert shard.state.frames_needed <= 50 + 25 + 1
+        shard.state.check_invariants()
+    assert 900 < worst["replay_tuples"] <= 1000 + 12 * 40
+    assert worst["extent_records"] <= 1200
+
+
+def test_frames_without_rows_do_not_pile_up():
+    """An idle shard still gets a record per batch, and its old windows CHECKs in time."""
+    shard = Shard(sums(running()), policy=Bounds(most_frames=20, fewest_checks=10))
+    shard.turn(list(range(100)), "input")
+    for _ in range(200):
+        shard.turn([])
+        assert shard.state.frames_needed <= 20 + 10 + 1
+    shard.crash()
+    assert shard.state.operator.open_parts == 100
+
+
+def test_far_beyond_a_bound_everything_needed_is_checkpointed_at_once():
+    """As after a recovery with tighter bounds than before."""
+    shard = Shard(sums(running()), policy=Bounds(least=10**9))
+    for number in range(20):
+        shard.turn(list(range(100 * number, 100 * number + 100)), "input")
+    shard.more = {"policy": Bounds(least=1, most_frames=2, fewest_checks=1)}
+    shard.crash()
+    shard.turn([1], "input")
+    assert shard.state.frames_needed <= 22
+    shard.turn([1], "input")
+    assert shard.state.frames_needed <= 4
+
+
+def test_a_policy_of_ones_own_takes_the_place_of_bounds():
+    """`OpenOnly` never leaves a CHECK, so rows pile up."""
+    shard = Shard(sums(running()), policy=OpenOnly())
+    for _ in range(50):
+        shard.turn([1, 2], "input")
+    assert shard.state.frames_needed == 50
+
+
+# --- what is refused -------------------------------------------------------------------------
+
+
+def test_an_unknown_way_and_an_empty_log_are_refused():
+    """Nothing is changed."""
+    shard = Shard(sums(running()))
+    with pytest.raises(UsageError, match="'sideways'"):
+        shard.turn([1], "sideways")
+    with pytest.raises(UsageError, match="empty"):
+        shard.again()
+    assert shard.state.position == 0
+
+
+def written(ways=("input",), window=None):
+    shard = Shard(sums(window or count_window(5)), policy=OpenOnly())
+    for number in range(6):
+        shard.turn([number % 3, 1, number, 7], ways[number % len(ways)])
+    return shard
+
+
+def test_a_missing_frame_is_damage():
+    """Rows of it would be missing in the state."""
+    shard = written()
+    frames = shard.newest_first
+    with pytest.raises(DamagedLog, match="missing"):
+        SelfContained.recover(shard.build, frames[:2] + frames[3:])
+
+
+def test_a_log_that_was_trimmed_too_far_is_damage():
+    """For recovery and for a repeat."""
+    shard = written()
+    with pytest.raises(DamagedLog, match="trimmed too far"):
+        SelfContained.recover(shard.build, shard.newest_first[:2])
+    with pytest.raises(DamagedLog, match="trimmed too far"):
+        repeat(shard.build, shard.newest_first[:2])
+    with pytest.raises(DamagedLog, match="trimmed too far"):
+        repeat(shard.build, shard.newest_first[:1])
+
+
+def test_a_log_of_another_approach_or_operator_is_refused():
+    """Before anything is believed."""
+    cec = ContinuousEventualCheckpointing(sums(count_window(5))(), OpenOnly())
+    frame = frame_of(cec.turn(StreamEvent(0, rows([1]))).record, 0)
+    with pytest.raises(DamagedFrame, match="another approach"):
+        SelfContained.recover(sums(count_window(5)), [frame])
+    shard = written()
+    spec = AggregateSpec(["k"], count_window(5), [Count()])
+    with pytest.raises(DamagedFrame, match="another operator"):
+        SelfContained.recover(lambda: Aggregate(spec, SCHEMA), shard.newest_first)
+    with pytest.raises(DamagedFrame, match="another operator"):
+        repeat(lambda: Aggregate(spec, SCHEMA), shard.newest_first)
+
+
+def test_rows_that_do_not_fit_the_footprints_are_damage():
+    """A window that opened with a tuple has a tuple."""
+    shard, other = Shard(sums(count_window(5))), Shard(sums(count_window(5)))
+    shard.turn([1, 2, 3], "input")
+    other.turn([7, 7, 7], "input")
+    theirs = {(section.kind, section.output): section for section in other.frames[0].sections}
+    ours = shard.frames[0].sections
+    swapped = [
+        section if section.kind == SectionKind.OPENS else theirs[section.kind, section.output]
+        for section in ours
+    ]
+    frame = shard.frames[0]._replace(sections=tuple(swapped))
+    with pytest.raises(DamagedLog, match="not what this operator wrote"):
+        SelfContained.recover(shard.build, [frame._replace(open_windows=3)])
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("ways", [("input",), ("checks",), ("input", "checks")], ids=str)
+def test_hostile_sections_raise_nothing_but_damage(window, ways):
+    """A frame's checksum finds any flipped bit; what passes it must still not break the process."""
+    shard = written(ways, window)
+    random = np.random.default_rng(11)
+    for _ in range(100):
+        frames = list(shard.newest_first)
+        place = int(random.integers(len(frames)))
+        frames[place] = _vandalised(frames[place], random)
+        for use in (SelfContained.recover, repeat):
+            with suppress(DamagedFrame, DamagedLog):
+                use(shard.build, frames)
+
+
+def _vandalised(frame, random):
+    """One section with some bytes changed, cut off, or left out."""
+    sections = list(frame.sections)
+    place = int(random.integers(len(sections)))
+    section = sections.pop(place)
+    payload = bytearray(section.payload)
+    how = random.integers(4)
+    if how < 3 and payload:
+        for _ in range(random.integers(1, 4)):
+            payload[random.integers(len(payload))] = random.choice([0, 1, 127, 128, 255])
+        if how == 2:
+            payload = payload[: random.integers(len(payload))]
+        sections.insert(place, Section(section.kind, memoryview(bytes(payload)), section.output))
+    return frame._replace(sections=tuple(sections))
