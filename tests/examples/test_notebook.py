@@ -19,6 +19,7 @@ def test_the_tour_runs_and_draws_its_plots(tmp_path: Path, monkeypatch: pytest.M
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("JUPYTER_PATH", str(kernel_of_this_interpreter(tmp_path)))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # cheaper for a short run
     notebook = nbformat.read(EXAMPLES / "tour.ipynb", as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="rewake-tour")
     client.execute(cwd=str(tmp_path))

@@ -207,4 +207,5 @@ class ShardConnection:
 
 def _prefix(kind: int, length: int, covered: bytes = b"") -> bytes:
     unsealed = _UNSEALED.pack(_MAGIC, _VERSION, kind, 0, length)
-    return unsealed + extend_crc32c(crc32c(unsealed), covered).to_bytes(4, "little")
+    checksum: int = extend_crc32c(crc32c(unsealed), covered)
+    return unsealed + checksum.to_bytes(4, "little")

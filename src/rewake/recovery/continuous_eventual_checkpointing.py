@@ -26,6 +26,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
 from rewake.model.errors import DamagedFrame, ReplayMismatch
 from rewake.model.stream_event import StreamEvent
@@ -43,6 +44,7 @@ from rewake.recovery.approach import (
 )
 from rewake.recovery.eventual_checkpoint import (
     EventualCheckpoint,
+    Pack,
     construct,
     pack_metadata,
     pack_parts,
@@ -67,15 +69,20 @@ class ContinuousEventualCheckpointing:
     """One operator under CEC, driven turn by turn by a host.
 
     `emit` makes a fragment's outputs of the operator's results; without one, results go to output 0
-    and late tuples to output 1.
+    and late tuples to output 1.  `pack` makes footprint sections of columns.
     """
 
     def __init__(
-        self, operator: StatefulOperator, policy: CheckpointPolicy, emit: Emit = by_port
+        self,
+        operator: StatefulOperator,
+        policy: CheckpointPolicy,
+        emit: Emit = by_port,
+        pack: Pack = pack_columns,
     ) -> None:
         self.operator = operator
         self._policy = policy
         self._emit = emit
+        self._pack = pack
         self._order = FootprintOrder(operator.ids_of)
         self._checks = 0
         self._now_ms = 0.0
@@ -154,14 +161,16 @@ class ContinuousEventualCheckpointing:
         sections = []
         if outcome.opened_slots.size:
             columns = self.operator.opening_columns(outcome.opened_slots)
-            opens = pack_parts(outcome.opened_ids, t_end, columns)
+            opens = pack_parts(outcome.opened_ids, t_end, columns, self._pack)
             sections.append(Section(SectionKind.OPENS, opens))
         if checked.size:
             ids = self.operator.ids_of(checked)
-            checks = pack_parts(ids, t_end, self.operator.snapshot_columns(checked))
+            columns = self.operator.snapshot_columns(checked)
+            checks = pack_parts(ids, t_end, columns, self._pack)
             sections.append(Section(SectionKind.CHECKS, checks))
         if outcome.ended_ids.size:
-            sections.append(Section(SectionKind.CLOSED, pack_parts(outcome.ended_ids, t_end, [])))
+            closed = pack_parts(outcome.ended_ids, t_end, [], self._pack)
+            sections.append(Section(SectionKind.CLOSED, closed))
         return sections
 
     def _metadata(self, turn_start: int | None) -> list[Section]:
@@ -251,12 +260,13 @@ class ContinuousEventualCheckpointing:
         policy: CheckpointPolicy,
         frames: Iterable[Frame],
         emit: Emit = by_port,
+        pack: Pack = pack_columns,
     ) -> ContinuousEventualCheckpointing:
         """Rebuild from a log given newest frame first; `operator` is new.
 
         Deliver input from `position` on; `recovering` tells how long it is a replay.
         """
-        self = cls(operator, policy, emit)
+        self = cls(operator, policy, emit, pack)
         checkpoint = construct(frames)
         if checkpoint is not None:
             self._load(checkpoint)

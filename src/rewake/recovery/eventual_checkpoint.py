@@ -5,7 +5,8 @@ open then (N): that many different footprints are looked for.  A window whose en
 skipped; of several footprints of a window the newest counts.  T is the oldest footprint time among
 them: input after T must be replayed.
 
-How footprints are stored: in every section column 0 is `t_end - id`, where a window's id is the
+How footprints are stored: as columns, packed in the way of `log.columns` or of `packing`, which
+tell themselves apart.  In every section column 0 is `t_end - id`, where a window's id is the
 position of the tuple that opened it.
 - OPENS: an opened window holds "initially null state" (Thesis 4.1): its footprint time is just
   before the tuple that opened it, and the columns that follow are its key and number, no state.
@@ -18,7 +19,7 @@ position of the tuple that opened it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +31,9 @@ from rewake.model.errors import DamagedFrame, DamagedLog
 from rewake.operators.arrays import Array, Int64s
 from rewake.operators.key_tables import IntegerTable
 from rewake.operators.stateful import StoredParts
+from rewake.recovery.packing import unpack_any
+
+Pack = Callable[[list[Array]], bytes]
 
 # Positions stay below this, so that no sum or difference of two can overflow.
 _LAST_POSITION = 2**62
@@ -46,18 +50,23 @@ def _ages(ids, t_end, ages):  # type: ignore[no-untyped-def]
     return fits
 
 
-def pack_parts(ids: Int64s, t_end: int, columns: list[Array]) -> bytes:
+def pack_parts(ids: Int64s, t_end: int, columns: list[Array], pack: Pack = pack_columns) -> bytes:
     """A footprint section: how long ago each part opened, then the operator's columns."""
     ages = np.empty(ids.size, np.uint32)
     fits = _ages(ids, t_end, ages)
-    return pack_columns([ages if fits else t_end - ids, *columns])
+    return pack([ages if fits else t_end - ids, *columns])
 
 
-def unpack_parts(payload: memoryview | None, t_end: int) -> tuple[Int64s, list[Array]]:
-    """Ids and the operator's columns of a footprint section; nothing when there is none."""
+def unpack_parts(
+    payload: memoryview | None, t_end: int, most: int | None = None
+) -> tuple[Int64s, list[Array]]:
+    """Ids and the operator's columns of a footprint section; nothing when there is none.
+
+    With `most`, room is made for no more than so many footprints, whatever the section says.
+    """
     if payload is None:
         return np.zeros(0, np.int64), []
-    columns = unpack_columns(payload)
+    columns = unpack_any(payload, most)
     if not columns or columns[0].dtype not in (np.uint32, np.int64):
         raise DamagedFrame("a footprint section does not start with a column of ages")
     ages = columns[0]
@@ -160,8 +169,9 @@ class Construction:
             raise DamagedFrame(f"frame {frame.sequence} ends at the impossible time {frame.t_end}")
         ended, _ = unpack_parts(frame.section(SectionKind.CLOSED), frame.t_end)
         self._decided.intern(ended)
-        opened, opening_columns = unpack_parts(frame.section(SectionKind.OPENS), frame.t_end)
-        checked, check_columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end)
+        opens, checks = frame.section(SectionKind.OPENS), frame.section(SectionKind.CHECKS)
+        opened, opening_columns = unpack_parts(opens, frame.t_end, frame.records)
+        checked, check_columns = unpack_parts(checks, frame.t_end, frame.records)
         if np.any(opened[1:] <= opened[:-1]):
             raise DamagedFrame(f"the windows of frame {frame.sequence} do not open one by one")
         self._latest = int(opened[0]) - 1 if opened.size else frame.t_end

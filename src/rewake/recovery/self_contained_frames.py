@@ -4,7 +4,8 @@ Beside the footprints of continuous eventual checkpointing (OPENS, CHECKS, CLOSE
 output 0) every frame has
 
 - BATCH: the identity of the batch, as the host gave it;
-- METADATA of output 1: a `BatchMark`, one column of 64-bit integers in the order of its fields;
+- METADATA of output 1: a `BatchMark`: the version of the format in a byte, then its fields in
+  order, each as the number of its bytes and these, little-endian;
 - with the way INPUT, if there are rows, what `self_contained_rows` makes of them.
 
 What always holds in a log: sequences rise by one, and a batch starts where the one before ended.
@@ -16,9 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
-from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import DamagedFrame, DamagedLog
 from rewake.model.stream_event import NO_TIME
@@ -29,6 +27,8 @@ INPUT_WAY, CHECKS_WAY, CURRENT_WAY = range(3)
 WAY_NAMES = ("input", "checks", "checks")
 
 MARK_OUTPUT = 1
+# Of the whole frame.  Version 1 began its mark with the two bytes 1, 0, and packed nothing.
+FORMAT_VERSION = 2
 _LARGEST = 2**62
 
 
@@ -53,7 +53,10 @@ class BatchMark(NamedTuple):
 
     def section(self) -> Section:
         """The section that holds it; a watermark of `NO_TIME` is none."""
-        payload = pack_columns([np.array(self, np.int64)])
+        payload = bytes([FORMAT_VERSION])
+        for number in self:
+            size = number.bit_length() // 8 + 1
+            payload += bytes([size]) + number.to_bytes(size, "little", signed=True)
         return Section(SectionKind.METADATA, payload, MARK_OUTPUT)
 
     @property
@@ -64,21 +67,10 @@ class BatchMark(NamedTuple):
     @classmethod
     def of(cls, frame: Frame) -> BatchMark:
         """Read a frame's, and check it against what else the frame says."""
-        payload = frame.section(SectionKind.METADATA, MARK_OUTPUT)
-        columns = [] if payload is None else unpack_columns(payload)
-        if (
-            len(columns) != 1
-            or columns[0].dtype != np.int64
-            or columns[0].size != len(cls._fields)
-            or frame.section(SectionKind.BATCH) is None
-        ):
-            raise DamagedFrame(
-                f"frame {frame.sequence} is none of a self-contained log: the log was written "
-                "under another approach"
-            )
-        mark = cls(*columns[0].tolist())
+        mark = cls(*_numbers(frame, len(cls._fields)))
         numbers = mark._replace(watermark=0)
         possible = all(0 <= number < _LARGEST for number in numbers)
+        possible &= -_LARGEST <= mark.watermark // 2 < _LARGEST
         if (
             not possible
             or mark.way > CURRENT_WAY
@@ -88,6 +80,31 @@ class BatchMark(NamedTuple):
         ):
             raise DamagedFrame(f"frame {frame.sequence} says impossible things of its batch")
         return mark
+
+
+def _numbers(frame: Frame, count: int) -> list[int]:
+    """The numbers of a frame's mark."""
+    payload = bytes(frame.section(SectionKind.METADATA, MARK_OUTPUT) or b"")
+    if not payload or frame.section(SectionKind.BATCH) is None:
+        raise DamagedFrame(
+            f"frame {frame.sequence} is none of a self-contained log: the log was written under "
+            "another approach"
+        )
+    if payload[0] != FORMAT_VERSION:
+        raise DamagedFrame(
+            f"frame {frame.sequence} has version {payload[0]} of the format of self-contained "
+            f"logs, but this program reads version {FORMAT_VERSION}: read the log with the program "
+            "that wrote it, or start with a new folder"
+        )
+    numbers = []
+    place = 1
+    while place < len(payload):
+        stop = place + 1 + payload[place]
+        numbers.append(int.from_bytes(payload[place + 1 : stop], "little", signed=True))
+        place = stop
+    if place != len(payload) or len(numbers) != count:
+        raise DamagedFrame(f"frame {frame.sequence} does not say all of its batch")
+    return numbers
 
 
 class MarkedFrame(NamedTuple):
@@ -111,7 +128,8 @@ class MarkedFrame(NamedTuple):
     @property
     def input_bytes(self) -> int:
         """The size of its rows as they are stored."""
-        return len(self.frame.section(SectionKind.INPUT) or b"")
+        sections = self.frame.sections
+        return sum(len(each.payload) for each in sections if each.kind == SectionKind.INPUT)
 
 
 def marked(frames: Iterable[Frame]) -> Iterator[MarkedFrame]:

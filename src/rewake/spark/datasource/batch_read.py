@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.reader import LogReader
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
 from rewake.model.stream_event import NO_TIME
+from rewake.recovery.packing import unpack_any
 from rewake.spark.datasource.columns import METADATA, Projection
 from rewake.spark.datasource.filters import (
     EVERYTHING,
@@ -348,7 +348,7 @@ def _footprints(frame: Frame, kind: SectionKind) -> int | None:
     if payload is None:
         return 0
     try:
-        columns = unpack_columns(payload)
+        columns = unpack_any(payload)
     except DamagedFrame:
         return None
     return int(columns[0].size) if columns else None
