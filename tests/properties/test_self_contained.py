@@ -25,6 +25,7 @@ from self_contained_cases import (
 from test_against_oracle import _agree
 
 from rewake.lab.oracle import running
+from rewake.recovery.self_contained_order import in_key_order
 
 
 @examples(300)
@@ -83,7 +84,7 @@ def test_running_windows_emit_what_the_oracle_says(case: BatchCase) -> None:
     names = case.names
     batches = [
         [dict(zip(names, row, strict=True)) for row in zip(*event.batch.to_pydict().values())]  # noqa: B905
-        for event in case.batches()
+        for event in (in_key_order(case.operator(), each) for each in case.batches())
     ]
     wanted = running(
         batches,

@@ -27,6 +27,7 @@ from rewake.operators.arrays import Array
 from rewake.operators.stateful import NO_IDS, Emissions, StoredParts
 from rewake.recovery.approach import result_sections, rows_in
 from rewake.recovery.eventual_checkpoint import pack_metadata, pack_parts
+from rewake.recovery.packing import pack_tightly
 from rewake.recovery.self_contained import OperatorFactory, SelfContained
 from rewake.recovery.self_contained_frames import CHECKS_WAY, BatchMark
 
@@ -103,7 +104,8 @@ def first_record(
         repeat_frames=1,
         columns=columns_fingerprint,
     )
-    checks = pack_parts(operator.ids_of(slots), t_end, operator.snapshot_columns(slots))
+    columns = operator.snapshot_columns(slots)
+    checks = pack_parts(operator.ids_of(slots), t_end, columns, pack_tightly)
     sections = [*result_sections(results), Section(SectionKind.BATCH, identity), mark.section()]
     if ids.size:
         sections.append(Section(SectionKind.CHECKS, checks))

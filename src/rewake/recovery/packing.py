@@ -3,10 +3,10 @@
 The same columns as `rewake.log.columns` keeps, and told from those by their first two bytes, which
 there would be an impossible number of columns.  Every column is a column of integers here (floats
 by their bits), stored as what they are above the smallest, or above the neighbour plus the smallest
-step where that takes fewer bits.  What is left is cut into planes: the lowest bytes of all values,
-then the second lowest, and so on, as many as the largest value has.  A plane is compressed with
-zstd where that makes it smaller: the upper bytes of values seldom fill their range, the lower ones
-mostly do and are stored as they are.
+step where that seems to take fewer bytes.  What is left is cut into planes: the lowest bytes of all
+values, then the second lowest, and so on, as many as the largest value has.  A plane is compressed
+with zstd where that makes it smaller: the upper bytes of values seldom fill their range, the lower
+ones mostly do and are stored as they are.
 
     offset  size  field
          0     2  mark       0xFFFF
@@ -57,7 +57,6 @@ _OVERHEAD: Final = 24
 _WORTH: Final = 0.97
 _LEVEL: Final = 1
 _SAMPLE: Final = 4096
-_ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
 _ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
@@ -134,7 +133,7 @@ class _Cut(NamedTuple):
 
 
 def _as_integers(column: Column) -> Column:
-    if column.dtype.kind == "f" or column.dtype.kind == "b":
+    if column.dtype.kind in "fb":
         column = np.ascontiguousarray(column).view(f"i{column.dtype.itemsize}")
     return np.ascontiguousarray(column).astype(np.int64, copy=False)
 
@@ -142,19 +141,43 @@ def _as_integers(column: Column) -> Column:
 def _cut_column(column: Column) -> _Cut:
     values = _as_integers(column)
     smallest, largest, least, most = (int(each) for each in _ranges(values))
-    bits, step_bits = (largest - smallest).bit_length(), (most - least).bit_length()
+    width, step_width = _bytes(largest - smallest), _bytes(most - least)
+    steps = False
     # Steps within such a range cannot have wrapped around.
-    steps = values.size > 1 and bits < 63 and step_bits < bits
+    if values.size > 1 and largest - smallest < 2**62:
+        start = (values.size - min(values.size, _SAMPLE)) // 2
+        some = values[start : start + _SAMPLE]
+        above = _cut_above(some, smallest, width, steps=False)
+        by_steps = _cut_above(some, least, step_width, steps=True)
+        steps = _entropies(by_steps) < _entropies(above)
     base = least if steps else smallest
-    planes = np.empty((-(-(step_bits if steps else bits) // 8), values.size), np.uint8)
-    _cut(values, base, steps, planes)
+    planes = _cut_above(values, base, step_width if steps else width, steps=steps)
     return _Cut(base, int(values[0]), steps, planes)
+
+
+def _bytes(number: int) -> int:
+    return -(-number.bit_length() // 8)
+
+
+def _cut_above(values: Column, base: int, width: int, *, steps: bool) -> Column:
+    planes = np.empty((width, values.size), np.uint8)
+    _cut(values, base, steps, planes)
+    return planes
+
+
+def _entropies(planes: Column) -> float:
+    return sum(float(_entropy(plane)) for plane in planes)
+
+
+def _zstd() -> pa.Codec:
+    """One for each use: shards pack on threads of their own."""
+    return pa.Codec("zstd", compression_level=_LEVEL)
 
 
 def _stored(plane: Column) -> bytes:
     """A plane as it is, or compressed where that is worth it."""
     if float(_entropy(plane)) + _OVERHEAD < _WORTH * plane.size:
-        packed: bytes = _ZSTD.compress(plane, asbytes=True)
+        packed: bytes = _zstd().compress(plane, asbytes=True)
         if len(packed) < plane.size:
             return packed
     return plane.tobytes()
@@ -204,9 +227,7 @@ def estimated_bytes(columns: Sequence[Column], rows: int) -> float:
 def _estimated(sample: Column, rows: int) -> float:
     if sample.size == 0:
         return 0.0
-    planes = _cut_column(sample).planes
-    share = sum(min(float(_entropy(plane)), plane.size) for plane in planes) / sample.size
-    return share * rows
+    return _entropies(_cut_column(sample).planes) / sample.size * rows
 
 
 # --- unpacking -------------------------------------------------------------------------------
@@ -298,7 +319,9 @@ def _column(head: _Head, view: memoryview) -> Column:
         _finish(values, head.base, head.steps, head.first)
     if dtype.kind == "b" and values.size and not 0 <= int(values.min()) <= int(values.max()) <= 1:
         raise DamagedFrame("a packed boolean column holds a number that is no boolean")
-    column: Column = values.astype(dtype if dtype.kind in "iub" else f"i{dtype.itemsize}", copy=False)
+    column: Column = values.astype(
+        dtype if dtype.kind in "iub" else f"i{dtype.itemsize}", copy=False
+    )
     column = column.view(dtype)
     column.flags.writeable = False
     return column
@@ -308,7 +331,7 @@ def _plane(view: memoryview, length: int) -> Any:
     if len(view) == length:
         return np.frombuffer(view, np.uint8)
     try:
-        plane = np.frombuffer(_ZSTD.decompress(view, decompressed_size=length), np.uint8)
+        plane = np.frombuffer(_zstd().decompress(view, decompressed_size=length), np.uint8)
     except _ARROW_ERRORS as error:
         raise DamagedFrame(f"a plane of a packed column cannot be unpacked: {error}") from error
     if plane.size != length:

@@ -48,6 +48,7 @@ from rewake.recovery.continuous_eventual_checkpointing import (
     result_batch,
 )
 from rewake.recovery.eventual_checkpoint import unpack_parts
+from rewake.recovery.packing import pack_tightly
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 from rewake.recovery.self_contained_bounds import Bounds, KeepBounds, Ledger, LoggedTurn
 from rewake.recovery.self_contained_frames import (
@@ -60,6 +61,7 @@ from rewake.recovery.self_contained_frames import (
     marked,
     watermark_of,
 )
+from rewake.recovery.self_contained_order import in_key_order, in_short_order
 from rewake.recovery.self_contained_rows import StoredRows
 from rewake.recovery.self_contained_ways import (
     Decision,
@@ -79,7 +81,7 @@ class SelfContained:
 
     `policy` chooses CHECKs beyond those of the way CHECKS: bounds to keep, or one of its own.
     `rows_schema` is that of the stream events: the operator's, where nothing else is said.
-    `compression` of stored rows is None, "lz4" or "zstd"; a log may hold rows of all three.
+    `compression` of columns other than numbers and times is None, "lz4" or "zstd", or was.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class SelfContained:
         self._observed = cast(StatefulOperator, Observed(operator, self._decide))
         self._hook = TurnChecks(self._checks)
         self._cec = ContinuousEventualCheckpointing(
-            self._observed, self._hook, self._logged_outputs
+            self._observed, self._hook, self._logged_outputs, pack_tightly
         )
         self._touched = Touched()
         self._forced: str | None = None
@@ -118,11 +120,13 @@ class SelfContained:
     def turn(self, event: StreamEvent, identity: bytes, way: str | None = None) -> Turn:
         """Process the next batch; its record is never None.
 
+        Its tuples are put in the order of their keys where each key's results stay the same.
         `way` is "input" or "checks"; without it, the one that takes fewer bytes is taken.
         """
         if way not in (None, "input", "checks"):
             raise UsageError(f"a batch goes the way 'input' or 'checks', not {way!r}")
         self._forced = way
+        event = in_key_order(self.operator, event)
         frames_before = self._cec.frames_needed
         taken = self._cec.turn(event)
         decision = self._decision
@@ -152,10 +156,10 @@ class SelfContained:
         return sections
 
     def _amend_ledger(self, sections: Iterable[Section]) -> None:
-        sizes = {section.kind: len(section.payload) for section in sections}
+        sizes = [(section.kind, len(section.payload)) for section in sections]
         self._ledger.amend(
-            input_bytes=sizes.get(SectionKind.INPUT, 0),
-            total_bytes=sum(len(section.payload) for section in sections),
+            input_bytes=sum(size for kind, size in sizes if kind == SectionKind.INPUT),
+            total_bytes=sum(size for _, size in sizes),
         )
         self._ledger.keep(self._cec.frames_needed)
 
@@ -185,8 +189,8 @@ class SelfContained:
         if self._forced is not None:
             return INPUT_WAY if self._forced == "input" else by_checks
         operator = self.operator
-        opens = part_bytes(operator.opening_columns, outcome.opened_slots)
-        checks = part_bytes(operator.snapshot_columns, touched)
+        opens = part_bytes(operator, operator.opening_columns, outcome.opened_slots)
+        checks = part_bytes(operator, operator.snapshot_columns, touched, reordered=not running)
         results = 0 if running else sum(batch.nbytes for _, batch in outputs)
         cheaper = checks + results < opens + self._rows.stored_bytes(event.batch)
         return by_checks if cheaper else INPUT_WAY
@@ -197,10 +201,14 @@ class SelfContained:
 
     def _checks(self, extent: Extent) -> Int32s:
         """The windows that leave a CHECK: first those that must, then what the policy says."""
-        due = self._policy.checks(extent)
+        due, touched = self._policy.checks(extent), self._decision.touched
         if self._decision.way == INPUT_WAY:
-            return due
-        return np.concatenate([self._decision.touched, self._touched.others(due)])
+            return in_short_order(self.operator, due)
+        others = self._touched.others(due)
+        if self._decision.way == CURRENT_WAY:
+            # A repeat takes its results from these, in their order.
+            return np.concatenate([touched, in_short_order(self.operator, others)])
+        return in_short_order(self.operator, np.concatenate([touched, others]))
 
     # --- what the host may know --------------------------------------------------------------
 
@@ -261,7 +269,7 @@ class SelfContained:
 
         with _damage():
             self._cec = ContinuousEventualCheckpointing.recover(
-                self._observed, self._hook, frames(), self._logged_outputs
+                self._observed, self._hook, frames(), self._logged_outputs, pack_tightly
             )
             if read:
                 self._replay(read[::-1])
@@ -348,7 +356,7 @@ def _computed_again(
 def _current_values(operator: StatefulOperator, newest: MarkedFrame) -> Emissions:
     """Results of running windows: what the CHECKs of the parts that were touched hold."""
     frame, touched = newest.frame, newest.mark.touched
-    ids, columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end)
+    ids, columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end, frame.records)
     if touched > ids.size or not isinstance(operator, Aggregate) or not operator.running:
         raise DamagedFrame(f"frame {frame.sequence} has no CHECKs of {touched} running windows")
     if touched == 0:

@@ -15,9 +15,11 @@ from numba import njit
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Array, Int32s, grown
 from rewake.operators.stateful import NO_SLOTS, Emissions, Outcome, StatefulOperator
+from rewake.recovery.packing import estimated_bytes
 from rewake.recovery.policies.policy import Extent
+from rewake.recovery.self_contained_order import in_short_order, integer_keys
 
-_SAMPLE = 256
+_SAMPLE = 4096
 _LAST_STAMP = 2**31 - 1
 
 
@@ -105,10 +107,22 @@ class TurnChecks:
         return self._checks(extent)
 
 
-def part_bytes(columns_of: Callable[[Array], list[Array]], slots: Int32s) -> float:
-    """About how many bytes footprints of these parts take: their ages, and what a sample tells."""
+def part_bytes(
+    operator: StatefulOperator,
+    columns_of: Callable[[Array], list[Array]],
+    slots: Int32s,
+    *,
+    reordered: bool = False,
+) -> float:
+    """About how many bytes footprints of these parts take, as far as a sample tells."""
     if slots.size == 0:
         return 0.0
-    sample = slots[:: -(-slots.size // _SAMPLE)]
-    width = sum(column.nbytes for column in columns_of(sample)) / sample.size
-    return slots.size * (width + 4)
+    every = -(-slots.size // _SAMPLE)
+    sample = in_short_order(operator, slots[::every]) if reordered else slots[::every]
+    columns = [operator.ids_of(sample), *columns_of(sample)]
+    if reordered:
+        # In order, neighbours in a sample are as many times as far apart as the sample is smaller.
+        place = 0 if integer_keys(operator, sample) is None else 1
+        columns[place] = columns[place] // every
+    # Each column has its own length: keys may be bytes.
+    return sum(estimated_bytes([column], column.size * every) for column in columns)

@@ -12,6 +12,8 @@ from rewake.lab.bench.structured_contenders import (
     OURS,
     Batch,
     Contender,
+    Written,
+    _count,
     log_bytes_by_batch,
     state_bytes_by_batch,
 )
@@ -48,7 +50,7 @@ def contender(name: str, folder: Path, sizes: dict[int, int]) -> Contender:
 
 
 def test_the_changes_of_all_partitions_count_for_the_batch_that_made_them(tmp_path: Path) -> None:
-    """Version n + 1 is what batch n left; shared tables and checksums are not counted."""
+    """Version n + 1 is what batch n left; snapshots and checksums are not counted."""
     state = tmp_path / "checkpoint" / "state" / "0"
     put(state / "0" / "1.changelog", 10)
     put(state / "1" / "1.changelog", 20)
@@ -58,7 +60,31 @@ def test_the_changes_of_all_partitions_count_for_the_batch_that_made_them(tmp_pa
     put(state / "1" / "SSTs" / "000008-5f46.sst", 1000)
     put(state / "1" / ".3.delta.crc", 1000)
     put(state / "1" / "3.snapshot", 1000)
-    assert state_bytes_by_batch(tmp_path) == {0: 30, 1: 5, 2: 107}
+    assert state_bytes_by_batch(tmp_path) == {0: 30, 1: 5, 2: 7}
+
+
+def test_everything_that_appears_counts_also_if_it_is_gone_again(tmp_path: Path) -> None:
+    """Changes and snapshots, on average over the batches in which they appeared."""
+    made = Contender(HEADLINE, None, tmp_path, 10, lambda rows: rows, state_bytes_by_batch)
+    state = tmp_path / "checkpoint" / "state" / "0" / "0"
+    put(state / "1.changelog", 10)
+    made.look()
+    before = set(made.files)
+    put(state / "2.changelog", 10)
+    put(state / "SSTs" / "000008-5f46.sst", 500)
+    made.look()
+    (state / "SSTs" / "000008-5f46.sst").unlink()
+    put(state / "SSTs" / "000009-5f46.sst", 1000)
+    put(state / "3.changelog", 20)
+    put(state / "3.zip", 70)
+    put(state / ".3.zip.crc", 10_000)
+    made.look()
+    made.appeared[5] = Written()
+    _count(made.appeared[5], {path: made.files[path] for path in set(made.files) - before})
+    assert made.everything_per_batch(5) == (10 + 500 + 1000 + 20 + 70) / 2
+    assert made.appeared[5].snapshot_files == 3
+    with pytest.raises(OperatingFault, match="no state"):
+        made.everything_per_batch(6)
 
 
 def test_the_frames_of_all_shards_count_for_their_batch(tmp_path: Path) -> None:
@@ -88,6 +114,7 @@ def test_bytes_written_are_compared_with_their_target(tmp_path: Path) -> None:
     """The ratio is ours to Spark's, and the row says whether that is little enough."""
     mine = contender(OURS, tmp_path, {1: 100, 2: 100})
     theirs = contender(HEADLINE, tmp_path, {1: 400, 2: 400})
+    theirs.appeared[1000] = Written(2, 800, 0)
     *_, ratio = _written(mine, theirs, 1000, "running average", "<= 0.3333")
     assert (ratio.value, ratio.met) == (0.25, True)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rewake.log.columns import pack_columns
 from rewake.log.frame import Section, SectionKind, decode_frame, encode_frame
 from rewake.model.errors import DamagedFrame, DamagedLog, NullKey, UsageError
 from rewake.model.stream_event import StreamEvent
@@ -18,6 +19,8 @@ from rewake.operators.windows import count_window, running, time_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.self_contained import Bounds, SelfContained, repeat
+from rewake.recovery.self_contained_frames import MARK_OUTPUT
+from rewake.recovery.self_contained_order import in_key_order
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
 WINDOWS = {"count": count_window(3), "sliding": count_window(4, 2), "running": running()}
@@ -30,7 +33,8 @@ def sums(window, **more):
 
 
 def rows(keys):
-    values = list(range(len(keys)))
+    # Nothing that packing could find a rule in.
+    values = np.random.default_rng(len(keys)).integers(0, 1000, len(keys))
     columns = [pa.array(keys, pa.int64()), pa.array(values), pa.array(["long words"] * len(keys))]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -70,6 +74,10 @@ def frame_of(record, sequence):
 
 def kinds(frame):
     return {section.kind for section in frame.sections}
+
+
+def input_bytes(frame):
+    return sum(len(each.payload) for each in frame.sections if each.kind == SectionKind.INPUT)
 
 
 def emitted(turn):
@@ -138,7 +146,7 @@ def test_figures_say_what_a_recovery_would_go_through():
     shard.turn([1], "checks")
     shard.turn([2], "input")
     found = shard.state.progress()
-    stored = sum(len(frame.section(SectionKind.INPUT) or b"") for frame in shard.frames)
+    stored = sum(input_bytes(frame) for frame in shard.frames)
     assert found == {
         "open_windows": 3,
         "extent_records": 3,
@@ -277,12 +285,12 @@ def test_rows_of_any_type_come_back_as_they_were(compression):
 
 
 def test_compression_makes_rows_smaller():
-    """Where it is asked for."""
+    """Of what is no number, where it is asked for; numbers are always packed."""
     sizes = {}
     for compression in (None, "lz4", "zstd"):
         shard = Shard(sums(running(), route_late=True), compression=compression)
         shard.turn(list(range(5000)), "input")
-        sizes[compression] = len(shard.frames[0].section(SectionKind.INPUT))
+        sizes[compression] = input_bytes(shard.frames[0])
         shard.crash()
         assert shard.state.operator.open_parts == 5000
     assert max(sizes["lz4"], sizes["zstd"]) < sizes[None] / 2
@@ -340,6 +348,70 @@ def test_a_policy_of_ones_own_takes_the_place_of_bounds():
     for _ in range(50):
         shard.turn([1, 2], "input")
     assert shard.state.frames_needed == 50
+
+
+# --- order and formats -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("way", ["input", "checks"])
+def test_results_come_in_the_order_of_keys(window, way):
+    """Each key has what it would have had; one key's results stay in their order."""
+    keys = [5, -3, 5, 2**40, -3, 7, 5, -3, 5, 5, 2**40, -3, 5, 7]
+    turn = Shard(sums(window)).turn(keys, way)
+    plain = sums(window)().process(StreamEvent(0, rows(keys)))
+    wanted = sorted(plain.results.to_pylist(), key=lambda row: row["k"])
+    assert emitted(turn) == [(0, wanted)]
+
+
+def test_an_order_that_may_matter_is_left_alone():
+    """With a clock, one key's tuples decide what becomes of another's; null keys are no numbers."""
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    spec = AggregateSpec(["k"], time_window(10), [Count()], time="t")
+    batch = pa.RecordBatch.from_pydict({"k": [2, 1], "t": [5, 5]}, schema=schema)
+    event = StreamEvent(0, batch)
+    assert in_key_order(Aggregate(spec, schema), event) is event
+    for keys in ([2, None, 1], [1, 2, 2], []):
+        event = StreamEvent(0, rows(keys))
+        assert in_key_order(sums(running())(), event) is event
+
+
+@pytest.mark.parametrize("reach", [10, 2**11, 2**30, 2**62])
+def test_tuples_of_a_key_stay_in_their_order(reach):
+    """However far keys are apart; watermark and covered positions stay, too."""
+    random = np.random.default_rng(3)
+    keys = random.choice(random.integers(-reach, reach, 20), 500)
+    event = StreamEvent(7, rows(keys.tolist()), 3, 5)
+    found = in_key_order(sums(running())(), event)
+    places = np.argsort(keys, kind="stable")
+    assert found.batch.equals(event.batch.take(pa.array(places)))
+    assert (found.position, found.watermark, found.start) == (7, 3, 5)
+
+
+def test_state_and_rows_take_few_bytes():
+    """About as many as there is in them: of a key and a number of ten bits, under two bytes."""
+    random = np.random.default_rng(3)
+    keys = random.integers(0, 10_000, 20_000).tolist()
+    shard = Shard(sums(count_window(1000)))
+    sizes = {}
+    for way in ("input", "checks"):
+        shard.turn(keys, way)
+        sizes[way] = shard.frames[-1].length
+    touched = len(set(keys))
+    assert sizes["input"] < 2 * len(keys) + 4 * touched
+    assert sizes["checks"] < 5 * touched
+
+
+def test_a_log_of_another_version_is_refused():
+    """It says which versions are meant."""
+    shard = written()
+    frame = shard.frames[-1]
+    for payload in (pack_columns([np.zeros(9, np.int64)]), b"\x03 and what comes with it"):
+        mark = Section(SectionKind.METADATA, payload, MARK_OUTPUT)
+        sections = [s for s in frame.sections if (s.kind, s.output) != (mark.kind, MARK_OUTPUT)]
+        other = frame._replace(sections=(*sections, mark))
+        with pytest.raises(DamagedFrame, match=rf"version {payload[0]} .* reads version 2"):
+            SelfContained.recover(shard.build, [other])
 
 
 # --- what is refused -------------------------------------------------------------------------

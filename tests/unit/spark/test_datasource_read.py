@@ -422,3 +422,12 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     """Positions for shards that the stream does not have are a mistake."""
     with pytest.raises(OutOfRange, match="there is no shard 7; the stream has 2"):
         read(small_stream(tmp_path), fromPosition='{"7": 1}')
+
+
+def test_the_state_of_an_operator_is_not_taken_for_its_results(tmp_path: Path) -> None:
+    """A batch whose rows were logged has no results there: reading them would leave some out."""
+    small_stream(tmp_path)
+    (tmp_path / "operator.json").write_text("{}")
+    with pytest.raises(RewakeError, match="kind=state"):
+        read(tmp_path)
+    assert read(tmp_path, kind="control").num_rows > 0

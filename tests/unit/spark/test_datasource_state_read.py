@@ -20,6 +20,7 @@ from rewake.operators.windows import count_window, running, time_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import Extent, OpenOnly
 from rewake.recovery.self_contained import SelfContained
+from rewake.recovery.self_contained_order import in_key_order
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.stores import create_log, open_log_writer
 
@@ -286,8 +287,9 @@ def test_logs_that_hold_their_own_input_show_their_state_too(
     operator = SelfContained(Aggregate(run.spec, SCHEMA))
     with open_log_writer(run.folder) as writer:
         for number, batch in enumerate(batches(8, 4, 40, 12)):
-            run.events.append(StreamEvent(operator.position, batch))
-            turn = operator.turn(run.events[-1], bytes(16) + number.to_bytes(8, "little"), way)
+            event = StreamEvent(operator.position, batch)
+            run.events.append(in_key_order(operator.operator, event))
+            turn = operator.turn(event, bytes(16) + number.to_bytes(8, "little"), way)
             assert turn.record is not None
             writer.append(turn.record)
     for position in (40, 120, 160):

@@ -116,6 +116,7 @@ class _Bench:
         for contender in (mine, theirs, *others):
             contender.run(_LARGE, skip=2, count=1)
             contender.measured.clear()
+            contender.appeared.clear()
         return mine, theirs, others
 
     def _side_by_side(
@@ -219,11 +220,13 @@ def _batch_times(size: int, names: Sequence[str], runs: Sequence[Sequence[float]
 
 def _written(mine: Contender, theirs: Contender, size: int, what: str, target: str) -> list[Row]:
     about = f"bytes for fault tolerance, {what}, {size:,}-row batch"
-    less, more = mine.bytes_per_batch(size), theirs.bytes_per_batch(size)
+    less, more = mine.bytes_per_batch(size), theirs.everything_per_batch(size)
+    changes, found = theirs.bytes_per_batch(size), theirs.appeared[size]
+    parts = f"{found.batches} batches, {found.snapshot_files} files of snapshots"
     return [
         Row(f"{about}: {OURS}", less, "bytes", note="frames appended to the shards' logs"),
-        Row(f"{about}: {HEADLINE}", more, "bytes",
-            note="running average; the tables of its snapshots come on top"),
+        Row(f"{about}: {HEADLINE}", more, "bytes", note=f"running average; {parts}"),
+        Row(f"{about}: {HEADLINE}, changelog alone", changes, "bytes"),
         Row(f"{about}: {OURS} / {HEADLINE}", less / more, "ratio", target),
     ]  # fmt: skip
 

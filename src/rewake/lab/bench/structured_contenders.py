@@ -4,6 +4,9 @@ A contender keeps its checkpoint and its state from stretch to stretch: it is st
 next one has the machine for itself, and goes on later where it was, also with batches of another
 size.  What always holds: the time of a batch is Spark's own (`triggerExecution` of its progress);
 the first batches of a stretch, in which state is loaded and processes start, are not counted.
+
+What Spark's state stores write is everything that appears in their folders while batches of a size
+run: the changes of every batch, and the snapshots that are uploaded now and then.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +43,9 @@ PER_KEY: Final = {
 }
 _POLL_SECONDS: Final = 0.2
 _LONGEST_STRETCH_SECONDS: Final = 240.0
-_CHANGES: Final = re.compile(r"(\d+)(?:_.+)?\.(?:changelog|delta|zip)")
+_CHANGES: Final = re.compile(r"(\d+)(?:_.+)?\.(?:changelog|delta)")
+# A snapshot of RocksDB is a list of its files, and those of them that are not there yet.
+_SNAPSHOT_SUFFIXES: Final = (".zip", ".sst", ".log", ".snapshot")
 
 
 @contextmanager
@@ -69,8 +74,21 @@ class Batch:
 
 
 @dataclass
+class Written:
+    """What appeared in the folders of a state store while batches of one size ran."""
+
+    batches: int = 0
+    bytes: int = 0
+    snapshot_files: int = 0
+
+
+@dataclass
 class Contender:
-    """A streaming query from `items` to nowhere; `written` tells bytes per batch number."""
+    """A streaming query from `items` to nowhere; `written` tells bytes per batch number.
+
+    `appeared` holds, by rows per batch, what its state store wrote in all; `files` are those that
+    it has written so far, also if they are gone again.
+    """
 
     name: str
     session: Any
@@ -80,16 +98,28 @@ class Contender:
     written: Callable[[Path], Mapping[int, int]]
     store: str = HEADLINE
     measured: list[Batch] = field(default_factory=list)
+    appeared: dict[int, Written] = field(default_factory=dict)
+    files: dict[Path, int] = field(default_factory=dict)
 
     def run(self, rows: int, *, skip: int, count: int) -> float:
         """Go on with batches of `rows`; the median seconds of `count`, after `skip` others."""
+        self.look()
+        before = set(self.files)
         query = self.start(rows)
         try:
-            batches = _await_batches(self.name, query, rows, skip + count)[skip:]
+            batches = _await_batches(self.name, query, rows, skip + count, self.look)[skip:]
         finally:
             query.stop()
+        self.look()
+        new = {path: size for path, size in self.files.items() if path not in before}
+        _count(self.appeared.setdefault(rows, Written()), new)
         self.measured += batches
         return statistics.median(batch.seconds for batch in batches)
+
+    def look(self) -> None:
+        """Take note of the state store's files; one that is still being written may grow."""
+        for path, size in state_files(self.folder).items():
+            self.files[path] = max(size, self.files.get(path, 0))
 
     def start(self, rows: int) -> Any:
         """The running query."""
@@ -105,6 +135,20 @@ class Contender:
         if not sizes:
             raise OperatingFault(f"{self.name} left no trace of batches {numbers} on disk")
         return statistics.fmean(sizes)
+
+    def everything_per_batch(self, rows: int) -> float:
+        """What the state store wrote for a batch of so many rows, with its share of snapshots."""
+        found = self.appeared.get(rows, Written())
+        if not found.batches:
+            raise OperatingFault(f"{self.name} left no state of batches of {rows} rows on disk")
+        return found.bytes / found.batches
+
+
+def _count(written: Written, new: Mapping[Path, int]) -> None:
+    changes = [_CHANGES.fullmatch(path.name) for path in new]
+    written.batches += len({int(named[1]) for named in changes if named is not None})
+    written.bytes += sum(new.values())
+    written.snapshot_files += sum(path.suffix in _SNAPSHOT_SUFFIXES for path in new)
 
 
 def ours(session: Any, folder: Path, ids: int, window: Any) -> Contender:
@@ -137,12 +181,15 @@ def per_key(session: Any, folder: Path, ids: int, api: str, size: int) -> Conten
     )
 
 
-def _await_batches(name: str, query: Any, rows: int, count: int) -> list[Batch]:
+def _await_batches(
+    name: str, query: Any, rows: int, count: int, look: Callable[[], None]
+) -> list[Batch]:
     """The first `count` batches of this size; one that was planned before may have another."""
     deadline = time.monotonic() + _LONGEST_STRETCH_SECONDS
     seen = -1
     while time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
+        look()
         if (failure := query.exception()) is not None:
             raise OperatingFault(f"{name} failed: {failure}")
         last = query.lastProgress
@@ -159,17 +206,28 @@ def _await_batches(name: str, query: Any, rows: int, count: int) -> list[Batch]:
     )
 
 
-def state_bytes_by_batch(folder: Path) -> dict[int, int]:
-    """Bytes of the files that Spark's state stores wrote for a version of the state.
+def state_files(folder: Path) -> dict[Path, int]:
+    """The sizes of all files that Spark's state stores have for fault tolerance now.
 
-    The tables that RocksDB's snapshots share, and checksums, belong to no version: left out.
+    Hidden files are left out: checksums, and what is not yet under its name.
     """
-    sizes: dict[int, int] = {}
+    sizes: dict[Path, int] = {}
     for path in (folder / "checkpoint" / "state").rglob("*"):
+        # A file may be gone before it is looked at.
+        with suppress(FileNotFoundError):
+            if not path.name.startswith(".") and path.is_file():
+                sizes[path] = path.stat().st_size
+    return sizes
+
+
+def state_bytes_by_batch(folder: Path) -> dict[int, int]:
+    """Bytes of what state stores wrote for each batch as its changes: snapshots come on top."""
+    sizes: dict[int, int] = {}
+    for path, size in state_files(folder).items():
         if (named := _CHANGES.fullmatch(path.name)) is not None:
             # Version 1 is what the first batch, number 0, left.
             batch = int(named[1]) - 1
-            sizes[batch] = sizes.get(batch, 0) + path.stat().st_size
+            sizes[batch] = sizes.get(batch, 0) + size
     return sizes
 
 

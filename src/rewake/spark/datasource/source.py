@@ -7,11 +7,13 @@ they return travels to the tasks.  Nothing is open in a reader before it is used
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
+from rewake.model.errors import UsageError
 from rewake.spark.datasource.batch_read import (
     ControlReader,
     HistoryReader,
@@ -100,6 +102,12 @@ def _main_name() -> str:
 
 
 def _stored(shard: Shard) -> tuple[pa.Schema, pa.DataType | None]:
+    if (Path(shard.path).parent / "operator.json").is_file():
+        raise UsageError(
+            f"{shard.path} is the state of an operator inside Structured Streaming, whose results "
+            "go to its query's sink; read kind=state or kind=control here, or let the query write "
+            "its results into a stream and read that"
+        )
     descriptor = describe(shard)
     return stored_schema(descriptor, shard.output), time_type(descriptor, shard.output)
 
