@@ -20,6 +20,8 @@ from rewake.cli.exit_codes import ExitCode, exit_code_of
 from rewake.cli.explain import explain
 from rewake.cli.inspect import inspect
 from rewake.cli.migrate import migrate
+from rewake.cli.report import REPORT_HELP, report
+from rewake.cli.reproduce import REPRODUCE_HELP, reproduce
 from rewake.cli.simulate import SIMULATE_HELP, simulate
 from rewake.model.errors import RewakeError
 
@@ -32,6 +34,7 @@ Examples:
   rewake doctor --json      the same for a program
   rewake demo               run a query on Spark, kill a node, check every result
   rewake drill items --kill averages@40%    the same for any query and any moment
+  rewake report FOLDER      the page of a demo, drill or benchmark again
   rewake explain FILE.py    what a query would run, and what it guarantees
   rewake migrate state/averages state/averages-8 --shards 8
   rewake simulate           random queries and faults in virtual time, from a seed
@@ -74,9 +77,11 @@ app.add_typer(bench, name="bench")
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.command("drill")(drill)
+app.command("report", help=REPORT_HELP)(report)
 app.command("migrate")(migrate)
 app.command("explain")(explain)
 app.add_typer(inspect, name="inspect")
+app.command("reproduce", help=REPRODUCE_HELP)(reproduce)
 app.command("simulate", help=SIMULATE_HELP)(simulate)
 
 

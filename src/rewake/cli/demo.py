@@ -54,7 +54,7 @@ def demo(
     )  # fmt: skip
     wanted = [parse(kill, "kill", Random(seed))] if kill else []
     with place_for(folder, "rewake-demo-") as place:
-        figures = run_once(drill, place, on, wanted=wanted, quiet=as_json)
+        figures = run_once(drill, place, on, wanted=wanted, quiet=as_json, title="Demo")
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
     else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +61,11 @@ def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[],
         session.stop()
 
 
+def command_line() -> str:
+    """The command that runs now, as it can be given to a shell again."""
+    return shlex.join(["rewake", *sys.argv[1:]])
+
+
 def run_once(
     drill: Drill,
     place: Path,
@@ -66,16 +73,19 @@ def run_once(
     *,
     wanted: Sequence[Strike | Fault],
     quiet: bool,
+    title: str = "Drill",
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
-    from rewake.lab.drill.report import require_charts, write_report  # noqa: PLC0415 (slow to import)
+    from rewake.lab.drill.report import write_report  # noqa: PLC0415 (slow to import)
     from rewake.lab.drill.run import observe, run_drill  # noqa: PLC0415
     from rewake.lab.drill.summary import summary  # noqa: PLC0415
     from rewake.lab.drill.when import Strike, check_nodes  # noqa: PLC0415
+    from rewake.lab.report import facts_now, require_charts  # noqa: PLC0415
 
     nodes = [node.name for node in drill.build().plan().nodes]
     check_nodes(wanted, nodes)
     require_charts()
+    facts = facts_now()  # before the run is what loads the machine
     with drill_view(drill.tuples, quiet=quiet) as view:
         with launchers_for(on, len(nodes), view) as launcher:
             drill = drill.prepared(
@@ -89,7 +99,9 @@ def run_once(
                 faults=[each for each in wanted if not isinstance(each, Strike)],
                 on_progress=view.progress,
             )  # fmt: skip
-        report = write_report(result, place / "report.html")
+        report = write_report(
+            result, place / "report.html", command_line(), facts=facts, title=title
+        )
     return summary(result, str(report))
 
 

@@ -17,9 +17,10 @@ from typer.testing import CliRunner, Result
 
 from rewake.cli.app import app, main
 from rewake.connectors import StreamSource
-from rewake.lab.drill import queries, report
+from rewake.lab.drill import queries
 from rewake.lab.drill.item_oracle import Expected, expected_windows
 from rewake.lab.drill.when import NODE_POINTS
+from rewake.lab.report import charts
 
 SMALL = ["--tuples", "40000", "--keys", "400", "--rate", "100000", "--on", "processes"]
 VERDICT = ("lost", "duplicated", "reordered", "wrong")
@@ -125,7 +126,7 @@ def test_a_drill_that_could_not_be_reported_is_refused_before_it_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The packages for charts are an extra."""
-    monkeypatch.setattr(report, "find_spec", lambda _name: None)
+    monkeypatch.setattr(charts, "find_spec", lambda _name: None)
     result = rewake("drill", *SMALL, "--folder", tmp_path)
     assert "pip install 'rewake[report]'" in str(result.exception)
     assert list(tmp_path.iterdir()) == []

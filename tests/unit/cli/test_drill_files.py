@@ -71,6 +71,7 @@ def test_a_query_of_ones_own_is_compared_with_a_run_without_faults(tmp_path: Pat
         "query",
         "reference",
         "report.html",
+        "report-data",
     }
 
 

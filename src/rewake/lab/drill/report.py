@@ -1,185 +1,182 @@
-"""The report of a drill: one HTML file that needs nothing else, not even a network."""
+"""The page of a drill, made of what was kept of it; the same whether it has just run or not."""
 
 from __future__ import annotations
 
-import html
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rewake.lab.drill.kept import raw_of
 from rewake.lab.drill.run import DrillResult
-from rewake.lab.drill.summary import summary
-from rewake.lab.drill.timeline import Timeline, timeline
-from rewake.model.errors import UsageError
+from rewake.lab.report import Card, Cell, Facts, Limit, Mark, Page, Raw, data_folder, facts_now
 
-_STYLE = """
-:root { color-scheme: light; --ink: #1d2433; --soft: #5b6475; --line: #e3e6ec; --good: #1a7f4b;
-        --bad: #c0342b; --card: #f7f8fa; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff;
-       max-width: 960px; margin: 2rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
-p.lead { color: var(--soft); margin-top: 0; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: .7rem; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
-        padding: .6rem .8rem; }
-.card b { display: block; font-size: 1.25rem; }
-.card span { color: var(--soft); font-size: .85rem; }
-.good { color: var(--good); } .bad { color: var(--bad); }
-table { border-collapse: collapse; width: 100%; } td, th { padding: .35rem .6rem; text-align: right;
-        border-bottom: 1px solid var(--line); } td:first-child, th:first-child { text-align: left; }
-figure { margin: 1rem 0; overflow-x: auto; } figcaption { color: var(--soft); font-size: .85rem; }
-svg { max-width: 100%; height: auto; }
-"""
+_SECONDS = "seconds since the first result"
+_WRONGS = ("lost", "duplicated", "reordered", "wrong")
 
 
-def require_charts() -> None:
-    """Refuse to begin what could not be reported at the end."""
-    if any(find_spec(name) is None for name in ("altair", "vl_convert")):
-        raise UsageError(
-            "reports need the packages of the extra `report`: pip install 'rewake[report]'"
-        )
+def write_report(
+    result: DrillResult,
+    path: Path,
+    command: str = "",
+    *,
+    facts: Facts | None = None,
+    title: str = "Drill",
+) -> Path:
+    """Keep the data of a drill beside `path`, and write its page there; its path."""
+    raw = raw_of(result, command, facts if facts is not None else facts_now(), title)
+    raw.write(data_folder(path))
+    return drill_page(raw).write(path)
 
 
-def write_report(result: DrillResult, path: Path) -> Path:
-    """Write the report; its path."""
-    figures = summary(result)
-    verdict = "every result right" if figures["ok"] else "RESULTS ARE NOT RIGHT"
-    parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        f"<title>Rewake drill: {html.escape(result.drill.name)}</title>",
-        f"<style>{_STYLE}</style></head><body>",
-        f"<h1>Drill: {html.escape(result.drill.name)}</h1>",
-        f"<p class='lead'>{_lead(figures)} <b class='{_class(figures['ok'])}'>{verdict}</b></p>",
-        _cards(figures),
-        "<h2>Around the kill</h2>",
-        *_figures(result),
-        "<h2>How each node came back (ms)</h2>",
-        _recovery_table(figures),
-        "<h2>The query</h2><figure>",
-        result.drill.build().picture(),
-        "</figure></body></html>",
-    ]
-    path.write_text("\n".join(parts), encoding="utf-8")
-    return path
-
-
-def _class(good: bool) -> str:
-    return "good" if good else "bad"
+def drill_page(raw: Raw) -> Page:
+    """The page of a drill."""
+    about, figures = raw.about, raw.about["figures"]
+    page = Page(about["title"], raw.command, lead=_lead(figures), facts=raw.facts)
+    page.text(
+        "The verdict: every result right, none lost, duplicated, reordered or wrong."
+        if figures["ok"]
+        else "The verdict: RESULTS ARE NOT RIGHT; the figures say how many are lost, duplicated, "
+        "reordered or wrong.",
+        tone="good" if figures["ok"] else "bad",
+    )
+    page.cards(_cards(figures))
+    for missed in figures["missed"]:
+        page.text(f"{missed} did not happen: the query was over before.", tone="bad")
+    marks = [Mark(at, words) for at, words in about["marks"]]
+    _course(page, raw, marks)
+    _price(page, raw, marks)
+    _tables(page, raw)
+    page.heading("The query").svg("", about["picture"])
+    page.settings("Settings", about["settings"])
+    return page
 
 
 def _lead(figures: dict[str, Any]) -> str:
     kills = len(figures["kills"])
-    times = {0: "nothing was killed", 1: "one node was killed"}.get(kills, f"{kills} kills")
+    times = {0: "nothing was killed", 1: "one node was hit"}.get(
+        kills, f"nodes were hit {kills} times"
+    )
     return (
-        f"{figures['tuples']:,} tuples through the query in {figures['seconds']:.1f} s; {times}; "
-        f"{figures['results']:,} results, compared with an oracle:"
-    )
-
-
-def _cards(figures: dict[str, Any]) -> str:
-    latency = figures["latency_ms"]
-    shown: list[tuple[str, str, str]] = [
-        ("tuples per second", f"{figures['tuples_per_s']:,}", ""),
-        ("latency p50 / p99", _pair(latency["p50"], latency["p99"]), ""),
-    ]
-    if figures["recovery_ms"] is not None:
-        shown.append(("kill to next result", f"{figures['recovery_ms']['total']:.0f} ms", ""))
-    shown += [
-        (name, f"{figures[name]:,}", _class(figures[name] == 0))
-        for name in ("lost", "duplicated", "reordered", "wrong")
-    ]
-    cards = "".join(
-        f"<div class='card'><b class='{kind}'>{value}</b><span>{name}</span></div>"
-        for name, value, kind in shown
-    )
-    return f"<div class='cards'>{cards}</div>"
-
-
-def _pair(first: float | None, second: float | None) -> str:
-    return "not paced" if first is None or second is None else f"{first:.0f} / {second:.0f} ms"
-
-
-def _recovery_table(figures: dict[str, Any]) -> str:
-    names = ("detect", "restart", "load", "replay", "total")
-    if not figures["recoveries"]:
-        return "<p>No node died.</p>"
-    head = "".join(f"<th>{name}</th>" for name in names)
-    rows = "".join(
-        f"<tr><td>{html.escape(each['node'])}</td>"
-        + "".join(f"<td>{each[name]:.1f}</td>" for name in names)
-        + "</tr>"
-        for each in figures["recoveries"]
-    )
-    note = (
-        "<p class='lead'>detect: until the coordinator knew; restart: until a new process asked "
-        "for the node; load: reading the eventual checkpoint from the log; replay: input that the "
-        "log already has the effects of; total: from the kill to the first new result.</p>"
-    )
-    return f"<table><tr><th>node</th>{head}</tr>{rows}</table>{note}"
-
-
-def _figures(result: DrillResult) -> list[str]:
-    seen = timeline(result)
-    marks = [(blow.at - result.first_result_at, f"kill {blow.node}") for blow in result.blows]
-    charts = [_chart(_rates(seen), "tuples per second", marks, log=False)]
-    if result.origin_ms is not None:
-        charts.append(_chart(_latencies(seen), "latency (ms)", marks, log=True))
-    return [f"<figure>{chart}</figure>" for chart in charts]
-
-
-def _rates(seen: Timeline) -> pa.Table:
-    return _long(seen.seconds, {"input": seen.tuples_per_s, "results": seen.results_per_s})
-
-
-def _latencies(seen: Timeline) -> pa.Table:
-    return _long(seen.seconds, {"p50": seen.latency_p50_ms, "p99": seen.latency_p99_ms})
-
-
-def _long(seconds: np.ndarray[Any, Any], series: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
-    """One row per point, as the charts want it; a null is a gap in the line."""
-    tables = []
-    for name, values in series.items():
-        known = np.isfinite(values)
-        columns = {
-            "seconds": np.round(seconds, 3),
-            "value": pa.array(np.maximum(np.where(known, values, 1.0), 0.1), mask=~known),
-            "series": [name] * len(values),
-        }
-        tables.append(pa.table(columns))
-    return pa.concat_tables(tables)
-
-
-def _chart(table: pa.Table, title: str, marks: list[tuple[float, str]], *, log: bool) -> str:
-    """A chart as SVG, so that the page needs no script."""
-    require_charts()
-    import altair  # noqa: PLC0415 (an extra)
-    import vl_convert  # noqa: PLC0415
-
-    # Inputs and results differ by the size of a window, and nothing comes during an outage: a
-    # scale that is logarithmic but for the smallest values shows both, and zero.
-    scale = altair.Scale(type="log") if log else altair.Scale(type="symlog", constant=1000)
-    lines = (
-        altair.Chart(altair.Data(values=table.to_pylist()))
-        .mark_line(strokeWidth=1.4, point=altair.OverlayMarkDef(size=12))
-        .encode(
-            x=altair.X("seconds:Q", title="seconds since the first result"),
-            y=altair.Y("value:Q", title=title, scale=scale, axis=altair.Axis(format="~s")),
-            color=altair.Color("series:N", title=None,
-                               scale=altair.Scale(range=["#2563a8", "#d9822b"])),
-        )
+        f"{figures['tuples']:,} tuples went through the query in {figures['seconds']:.1f} s; "
+        f"{times}; {figures['results']:,} results came, each compared with what is expected."
     )  # fmt: skip
-    layers = [lines]
-    if marks:
-        data = altair.Data(values=[{"at": at, "what": what} for at, what in marks])
-        rules = altair.Chart(data).mark_rule(color="#c0342b", strokeDash=[4, 3]).encode(x="at:Q")
-        words = (
-            altair.Chart(data)
-            .mark_text(align="left", dx=4, dy=-2, color="#c0342b", baseline="top")
-            .encode(x="at:Q", y=altair.value(4), text="what:N")
+
+
+def _cards(figures: dict[str, Any]) -> list[Card]:
+    latency, outages = figures["latency_ms"], figures["latency_with_outages_ms"]
+    cards = [Card("tuples per second", figures["tuples_per_s"])]
+    if latency["p50"] is not None:
+        note = f"outages included: {outages['p50']:.0f} / {outages['p99']:.0f} ms"
+        said = f"{latency['p50']:.0f} / {latency['p99']:.0f} ms"
+        cards.append(Card("latency p50 / p99", said, note=note))
+    first = figures["recovery_ms"]
+    if first is not None:
+        note = f"{first['beyond_restart']:.0f} ms beyond the restart"
+        cards.append(Card("kill to next result", f"{first['total']:.0f} ms", note=note))
+    return cards + [
+        Card(name, figures[name], tone="bad" if figures[name] else "good") for name in _WRONGS
+    ]
+
+
+def _course(page: Page, raw: Raw, marks: list[Mark]) -> None:
+    seen = raw.tables["timeline"]
+    page.heading("Over time")
+    rates = {"input": "tuples_per_s", "results": "results_per_s"}
+    page.chart(
+        "Throughput",
+        _renamed(seen, rates), x="seconds", y=list(rates), x_title=_SECONDS,
+        y_title="tuples per second", y_scale="symlog", marks=marks,
+    )  # fmt: skip
+    if raw.about["paced"]:
+        latencies = {"p50": "latency_p50_ms", "p99": "latency_p99_ms"}
+        page.chart(
+            "Latency",
+            _renamed(seen, latencies), x="seconds", y=list(latencies), x_title=_SECONDS,
+            y_title="ms", y_scale="log", marks=marks,
+            note="From the moment at which the last tuple of a result was due to its arrival.",
+        )  # fmt: skip
+
+
+def _renamed(table: pa.Table, columns: dict[str, str]) -> pa.Table:
+    shown = {name: table.column(kept) for name, kept in columns.items()}
+    return pa.table({"seconds": table.column("seconds")} | shown)
+
+
+def _price(page: Page, raw: Raw, marks: list[Mark]) -> None:
+    """What a crash would have cost at each moment, against what was promised."""
+    seen = raw.tables["nodes"]
+    stateful = [each for each in raw.about["nodes"] if each["state"]]
+    names = pa.array([each["node"] for each in stateful], pa.string())
+    # From where the other charts begin.
+    seen = seen.filter(pc.and_(pc.is_in(seen["node"], names), pc.greater_equal(seen["seconds"], 0)))
+    if not seen.num_rows:
+        return
+    page.heading("What a crash would have cost")
+
+    def chart(title: str, column: str, unit: str, limits: list[Limit], note: str) -> None:
+        page.chart(
+            title, seen, x="seconds", y=column, series="node", x_title=_SECONDS, y_title=unit,
+            marks=marks, limits=limits, note=note,
+        )  # fmt: skip
+
+    if seen["predicted_ms"].null_count < seen.num_rows:
+        promised = sorted({each for each in seen["target_ms"].to_pylist() if each is not None})
+        limits = [Limit(each, f"promised: {each:g} ms") for each in promised]
+        chart("Predicted recovery", "predicted_ms", "ms", limits,
+              "Beyond the restart of a process, by the node's own reckoning.")  # fmt: skip
+    for letter, column, target, note in (
+        ("q", "extent_records", "records", "Records of its own log that a node would load."),
+        ("u", "replay_tuples", "tuples", "Input tuples that a node would process again."),
+    ):
+        wanted = sorted({each[target] for each in stateful if each[target] is not None})
+        limits = [Limit(each, f"target {letter.upper()}: {each:,}") for each in wanted]
+        title = f"{letter}: {target} to {'load' if letter == 'q' else 'replay'}"
+        chart(title, column, target, limits, note)
+
+
+def _tables(page: Page, raw: Raw) -> None:
+    page.heading("Checkpoints and recoveries")
+    recoveries = raw.about["figures"]["recoveries"]
+    if recoveries:
+        names = ("detect", "restart", "load", "replay", "total", "beyond_restart", "predicted")
+        page.table(
+            "How each node came back (ms)",
+            ["node", *(name.replace("_", " ") for name in names), "promised"],
+            [
+                [each["node"], *(each.get(name) for name in names), _promised(each)]
+                for each in recoveries
+            ],
+            "detect: until the coordinator knew; restart: until a new process asked for the node; "
+            "load: reading the eventual checkpoint from the log; replay: input that the log "
+            "already has the effects of; total: from the kill to the first new result; beyond "
+            "restart: the total without the restart, which is what was predicted and promised.",
         )
-        layers += [rules, words]
-    chart = altair.layer(*layers).properties(width=820, height=220)
-    return str(vl_convert.vegalite_to_svg(chart.to_json()))
+    else:
+        page.text("No node died.")
+    columns = ["node", "approach", "CHECKs left", "most open windows", "q, most", "q, median",
+               "u, most", "u, median"]  # fmt: skip
+    page.table(
+        "What each node kept", columns, [_kept_row(raw, each) for each in raw.about["nodes"]]
+    )
+
+
+def _promised(recovery: dict[str, Any]) -> Cell:
+    target = recovery.get("target")
+    if target is None:
+        return Cell(None)
+    return Cell(target, "good" if recovery["beyond_restart"] <= target else "bad")
+
+
+def _kept_row(raw: Raw, node: dict[str, Any]) -> list[object]:
+    if not node["state"]:
+        return [node["node"], "no state", *[None] * 6]
+    seen = raw.tables["nodes"]
+    mine = seen.filter(pc.equal(seen["node"], node["node"]))
+    figures: list[object] = [pc.max(mine[name]).as_py() for name in ("checks", "open_windows")]
+    for name in ("extent_records", "replay_tuples"):
+        figures.append(pc.max(mine[name]).as_py())
+        median = pc.quantile(mine[name], q=0.5)[0].as_py() if mine.num_rows else None
+        figures.append(median)
+    return [node["node"], node["approach"], *figures]

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.lab.drill.drill import Drill
+from rewake.lab.drill.node_history import NodeHistory
 from rewake.lab.drill.starting_gun import fire
 from rewake.lab.drill.verdict import Verdict
 from rewake.lab.drill.when import Strike, in_words
@@ -87,6 +88,8 @@ class DrillResult:
     arrivals: list[list[Arrival]] = field(default_factory=list)
     # (seconds, tuples read by the sources so far), sampled.
     samples: list[tuple[float, int]] = field(default_factory=list)
+    # What nodes said a crash would cost, sampled.
+    nodes: NodeHistory = field(default_factory=NodeHistory)
     blows: list[Blow] = field(default_factory=list)
     # What was asked for and did not happen: the query was over before.
     missed: list[str] = field(default_factory=list)
@@ -94,7 +97,19 @@ class DrillResult:
     tables: list[pa.Table] = field(default_factory=list)
     history: list[Happening] = field(default_factory=list)
     status: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # What each node said when it had resumed, life by life.
+    lives: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     verdict: Verdict | None = None
+
+    def note(self, now: float, status: dict[str, dict[str, Any]]) -> None:
+        """Take down what nodes say of themselves."""
+        self.status = status
+        self.nodes.note(now, status)
+        for node, said in status.items():
+            lives = self.lives.setdefault(node, [])
+            # A node that was started again resumes at another moment.
+            if "resumed_at" in said and (not lives or lives[-1]["resumed_at"] < said["resumed_at"]):
+                lives.append(said)
 
     @property
     def read(self) -> int:
@@ -126,7 +141,8 @@ class DrillResult:
         back = next((each.at for each in after if each.what == "registered"), None)
         if lost is None or back is None:
             return None
-        status = self.status.get(blow.node, {})
+        lives = [each for each in self.lives.get(blow.node, []) if each["resumed_at"] >= back]
+        status = lives[0] if lives else self.status.get(blow.node, {})
         # What arrives earlier may be old: results that were durable when the node died.
         resumed = max(back, float(status.get("resumed_at", back)))
         fresh = [each.at for shard in self.arrivals for each in shard if each.at >= resumed]
@@ -250,14 +266,16 @@ def observe(
         (each.at for shard in result.arrivals for each in shard), default=time.monotonic()
     )
     result.first_result_at = result.first_result_at or result.ended_at
-    struck = _struck(faults, result.history)
+    struck = _struck(faults, result.history, result.nodes)
     result.blows = sorted([*result.blows, *struck.values()], key=lambda blow: blow.at)
     asked: list[Strike | Fault] = [*waiting, *faults]
     result.missed = [in_words(each) for each in asked if each not in struck]
     return result
 
 
-def _struck(faults: Sequence[Fault], history: Sequence[Happening]) -> dict[Fault | Strike, Blow]:
+def _struck(
+    faults: Sequence[Fault], history: Sequence[Happening], nodes: NodeHistory
+) -> dict[Fault | Strike, Blow]:
     """The faults at kill points that fired: the life that they name ended, and another followed."""
     struck: dict[Fault | Strike, Blow] = {}
     for fault in faults:
@@ -268,7 +286,15 @@ def _struck(faults: Sequence[Fault], history: Sequence[Happening]) -> dict[Fault
                 for after in history[number + 1 :]
             )
             if ended and later and fault.life in (0, each.epoch):
-                struck[fault] = Blow(fault.node, fault.action, each.at, point=fault.point)
+                said = nodes.said(fault.node, each.at)
+                struck[fault] = Blow(
+                    fault.node,
+                    fault.action,
+                    each.at,
+                    point=fault.point,
+                    predicted_ms=said.get("predicted_ms"),
+                    target_ms=said.get("target_ms"),
+                )
                 break
     return struck
 
@@ -288,7 +314,7 @@ def _watch(
         now = time.monotonic()
         if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
             result.first_result_at = now
-        result.status = query.status()
+        result.note(now, query.status())
         read = _tuples_read(query, result)
         result.samples.append((now, read))
         if result.drill.tuples:  # not known yet in a reference run
@@ -304,7 +330,7 @@ def _watch(
         if watcher.error is not None:
             raise watcher.error
     query.await_end(60.0)
-    result.status = query.status()
+    result.note(time.monotonic(), query.status())
     result.samples.append((time.monotonic(), _tuples_read(query, result)))
 
 

@@ -1,0 +1,51 @@
+"""The page of a benchmark: its rows, their targets, and which are met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+
+from rewake.lab.bench.rows import Row
+from rewake.lab.report import Card, Cell, Facts, Page, Raw, data_folder
+
+KIND = "bench"
+_SCHEMA = pa.schema(
+    {"name": pa.string(), "value": pa.float64(), "unit": pa.string(), "target": pa.string(),
+     "note": pa.string()}
+)  # fmt: skip
+
+
+def write_bench_report(
+    rows: Sequence[Row], path: Path, title: str, command: str, facts: Facts
+) -> Path:
+    """Write the page to `path` and keep its data in the folder `<name>-data` beside it."""
+    table = pa.Table.from_pylist([asdict(row) for row in rows], _SCHEMA)
+    raw = Raw(KIND, command, facts, {"title": title}, {"rows": table})
+    raw.write(data_folder(path))
+    return bench_page(raw).write(path)
+
+
+def bench_page(raw: Raw) -> Page:
+    """The page of a benchmark."""
+    rows = [Row(**row) for row in raw.tables["rows"].to_pylist()]
+    page = Page(raw.about["title"], raw.command, facts=raw.facts)
+    aimed = [row for row in rows if row.met is not None]
+    met = sum(bool(row.met) for row in aimed)
+    page.text("Figures of this one machine: ratios, measured side by side, travel; times do not.",
+              tone="soft")  # fmt: skip
+    page.cards(
+        [
+            Card("figures", len(rows)),
+            Card("targets met", f"{met} of {len(aimed)}", "good" if met == len(aimed) else "bad"),
+        ]
+    )
+    columns = ["figure", "value", "unit", "target", "met", "note"]
+    return page.table("Figures", columns, [_row(row) for row in rows])
+
+
+def _row(row: Row) -> list[object]:
+    met = Cell(None) if row.met is None else Cell(row.met, "good" if row.met else "bad")
+    return [row.name, row.value, row.unit, row.target, met, row.note]
