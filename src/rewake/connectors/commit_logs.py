@@ -80,7 +80,7 @@ class CommitLogs:
             for number, (file, part) in enumerate(parts):
                 if number >= there:
                     mark = BatchPart(manifest.identity, number, len(parts))
-                    payload = contents[file.name].slice(part.offset, part.size).to_pybytes()
+                    payload = contents[file.name].slice(part.offset, part.size)
                     self._append(shard, part, mark, Section(SectionKind.RESULTS, payload))
                     passed("appended")
         for log in self._logs:

@@ -193,7 +193,8 @@ def frame_parts(
     length = HEADER_SIZE + TRAILER_SIZE
     try:
         for kind, payload, output in sections:
-            content = payload if type(payload) is bytes else bytes(payload)
+            # What others may change, or cannot be felt as it is, is copied; nothing else is.
+            content = bytes(payload) if isinstance(payload, memoryview | bytearray) else payload
             size = len(content)
             directory += _ENTRY.pack(kind, output, 0, size)
             padding = -size & 7

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from rewake.connectors.stream_folder import create_stream
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import NotALog, OutOfRange, RewakeError, SchemaMismatch, UsageError
+from rewake.spark.datasource import stretches
 from rewake.spark.datasource.batch_read import PushingReader
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.stores import create_log, open_log_writer
@@ -322,8 +323,11 @@ def test_as_many_partitions_as_asked_for(tmp_path: Path) -> None:
     assert sum(b.num_rows for each in partitions for b in reader.read(each)) == 1000
 
 
-def test_a_long_log_is_cut_where_frames_begin(tmp_path: Path) -> None:
+def test_a_long_log_is_cut_where_frames_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By its index: no frame is read twice, and all tasks have about as much to do."""
+    monkeypatch.setattr(stretches, "_PARTITION_BYTES", 8 << 20)
     schema = pa.schema([("id", pa.int64()), ("blob", pa.binary())])
     create_stream(tmp_path, schema)
     blob = bytes(1 << 20)

@@ -33,8 +33,8 @@ from rewake.stores.edge import local_stores
 
 __all__ = ["Cutting", "Part", "Places", "Stretch", "opened", "read_stretch"]
 
-# Enough that a task is worth starting, and little enough that two cores share a small stream.
-_PARTITION_BYTES: Final = 8 << 20
+# As Spark cuts files: tasks that are much smaller cost more to start than they share.
+_PARTITION_BYTES: Final = 64 << 20
 _MOST_PARTITIONS: Final = 1024
 _CHUNK_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 1 << 17
