@@ -58,7 +58,7 @@ soak: $(READY) ## Run the property and crash tests 20 times longer, and every dr
 	@echo "==> drills: every kill point, twice; 1,400 random kills"
 	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
 	@echo "==> Spark: clusters, speculation, Connect, 50 random kills"
-	@$(BIN)/pytest -q -m "spark and soak" tests/spark
+	@$(BIN)/pytest -q -m "spark and soak" tests
 
 docs: $(VENV)/.ready-docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -183,6 +183,7 @@ session.stop()
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_whole_application_is_killed_twice_and_goes_on(tmp_path: Path) -> None:
     """Before a batch is written and after another was; no process is left by the dead ones."""
     require_spark()

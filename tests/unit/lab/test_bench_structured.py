@@ -153,6 +153,7 @@ def test_killing_an_application_leaves_none_of_its_processes() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_application_goes_on_with_the_batch_it_was_in(tmp_path: Path) -> None:
     """Its first batch is that of the plan before the kill, and has the same number of rows."""
     with _application(HEADLINE, tmp_path, 1000, 100) as batches:
