@@ -21,17 +21,7 @@ from rewake.model.names import checked_name
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
 from rewake.operators.fragment import FilterStep, MapStep
-from rewake.operators.functions import (
-    AggregateFunction,
-    Avg,
-    Count,
-    First,
-    Last,
-    Max,
-    Min,
-    Stddev,
-    Sum,
-)
+from rewake.operators.functions import AggregateFunction, asked_for, listed
 from rewake.operators.stateless import plain_schema
 from rewake.operators.windows import CountWindow, TimeWindow
 from rewake.recovery.approach import Approach, approach_named, chosen_approach
@@ -208,22 +198,21 @@ class Stream:
         """
         name = self._named(name, Kind.AGGREGATE)
         approach = chosen_approach(approach, recover_within, checkpoint_budget)
-        kinds = [Avg, Sum, Min, Max, First, Last, Stddev]
-        given = [avg, sum, min, max, first, last, stddev]
-        chosen: list[AggregateFunction] = [
-            kind(column)
-            for kind, columns in zip(kinds, given, strict=True)
-            for column in _listed(columns)
-        ]
-        if count is True:
-            chosen.append(Count())
-        elif count is not False:
-            chosen += [Count(column) for column in _listed(count)]
-        keys = _listed(by)
+        keys = listed(by)
         spec = AggregateSpec(
             by=keys,
             window=window,
-            aggregates=(*chosen, *functions),
+            aggregates=asked_for(
+                count,
+                functions,
+                avg=avg,
+                sum=sum,
+                min=min,
+                max=max,
+                first=first,
+                last=last,
+                stddev=stddev,
+            ),
             time=time,
             slack=slack,
             timeout=timeout,
@@ -283,7 +272,7 @@ class Stream:
         fragment: str | None,
         partition_by: Columns | None,
     ) -> dict[str, Any]:
-        keys = None if partition_by is None else _listed(partition_by)
+        keys = None if partition_by is None else listed(partition_by)
         for key in keys or ():
             check_key(name, key, self.schema)
         return {
@@ -327,10 +316,6 @@ class LoopStream(Stream):
         if problem:
             raise SchemaMismatch(f"loop {loop.name!r} cannot be closed: {problem}")
         self._query.close_loop(loop, port)
-
-
-def _listed(columns: Columns) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _computed(

@@ -216,7 +216,8 @@ class NodeHost:
 
     def _use_rates(self) -> None:
         """Begin with what was calibrated, if the approach goes by what recoveries cost."""
-        self._rates = getattr(self._node.recovery, "rates", None)
+        foretelling = self._node.foretelling
+        self._rates = None if foretelling is None else foretelling.rates
         if self._rates is not None and self._task.costs is not None:
             self._rates.start_from(self._task.costs)
         if self._replaying:
@@ -330,8 +331,9 @@ class NodeHost:
         assert self._control is not None
         progress: dict[str, Any] = self._node.progress() | self._timings
         progress["recovering"] = self._node.recovering
-        if advice := getattr(self._node.recovery, "advice", ""):
-            progress["advice"] = advice
+        foretelling = self._node.foretelling
+        if foretelling is not None and foretelling.advice:
+            progress["advice"] = foretelling.advice
         progress["rss_mib"] = _resident_mib()
         if self._sink is not None:
             progress["stalled"] = self._sink_full

@@ -38,7 +38,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.subscriptions import Kept, Subscriptions
-from rewake.recovery.approach import Emissions, Recovery, result_sections
+from rewake.recovery.approach import Emissions, Foretelling, Recovery, result_sections
 from rewake.recovery.rates import RecoveryRates
 
 _AT_ANY_POSITION = -1
@@ -220,7 +220,7 @@ class Node:
         """The last turn took so long: what its tuples and CHECKs cost."""
         tuples, checks = self._last_turn
         if checks:
-            rates.checked(checks, elapsed_us - tuples * rates.costs.work_us)
+            rates.checked(checks, elapsed_us - tuples * rates.work_us)
         elif tuples:
             rates.processed(tuples, elapsed_us)
         self._last_turn = (0, 0)
@@ -401,8 +401,14 @@ class Node:
     @property
     def replay_tuples(self) -> int:
         """How many positions are still to be replayed."""
-        through = getattr(self.recovery, "replay_through", -1)
-        return max(through + 1 - self.merge.position, 0)
+        if self.foretelling is None:
+            return 0
+        return max(self.foretelling.replay_through + 1 - self.merge.position, 0)
+
+    @property
+    def foretelling(self) -> Foretelling | None:
+        """Its recovery, if that knows beforehand what a crash would cost."""
+        return self.recovery if isinstance(self.recovery, Foretelling) else None
 
     def progress(self) -> dict[str, float]:
         """Figures of the moment."""

@@ -7,7 +7,7 @@ makes every result that depends on it NaN, `Min` and `Max` included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 FloatState = tuple[float, ...]
@@ -88,3 +88,33 @@ class UserDefined(AggregateFunction):
         default=None, compare=False
     )
     result: Callable[[FloatState], float] | None = field(default=None, compare=False)
+
+
+_BY_NAME: dict[str, type[AggregateFunction]] = {
+    "avg": Avg,
+    "sum": Sum,
+    "min": Min,
+    "max": Max,
+    "first": First,
+    "last": Last,
+    "stddev": Stddev,
+}
+
+
+def listed(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """One column or several, as several."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def asked_for(
+    count: bool | str | Sequence[str],
+    functions: Sequence[AggregateFunction],
+    **columns: str | Sequence[str],
+) -> tuple[AggregateFunction, ...]:
+    """What a user means by `avg="price", count=True, functions=[...]`, in a fixed order."""
+    chosen = [kind(name) for each, kind in _BY_NAME.items() for name in listed(columns[each])]
+    if count is True:
+        chosen.append(Count())
+    elif count is not False:
+        chosen += [Count(name) for name in listed(count)]
+    return (*chosen, *functions)

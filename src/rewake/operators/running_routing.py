@@ -14,9 +14,9 @@ import numpy.typing as npt
 from numba import njit
 
 from rewake.model.errors import DamagedFrame
-from rewake.model.stream_event import NO_TIME
 from rewake.operators.accumulators import Closings
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.keyed_routing import KeyedRouter
 from rewake.operators.prefetch import AHEAD, prefetch
 from rewake.operators.routing import NO_CLOSINGS, PartRows, Routing
 
@@ -57,57 +57,25 @@ def _replay(keys, position, table, opened_at, applied, slots):  # type: ignore[n
             slots[i] = key
 
 
-class RunningRouter:
+class RunningRouter(KeyedRouter):
     """Routes tuples to the one window of their key."""
 
     def __init__(self) -> None:
-        self.clock = NO_TIME
-        self._open = 0
+        super().__init__()
         self._turn = 0
-        self._opened_at = np.zeros(0, np.int64)
         self._table: npt.NDArray[np.int64] = np.zeros((0, 2), np.int64)
 
-    @property
-    def opened_at(self) -> Int64s:
-        """By slot: the id of the window, or -1."""
-        return self._opened_at
-
-    @property
-    def open_parts(self) -> int:
-        """How many windows are open: as many as there are keys."""
-        return self._open
-
-    @property
-    def live_keys(self) -> int:
-        """How many keys have a window."""
-        return self._open
-
-    @property
-    def capacity(self) -> int:
-        """All slots are below this."""
-        return self._opened_at.size
-
-    def key_is_live(self, id_limit: int) -> Array:
-        """For each key id below `id_limit`, whether it has a window."""
-        self._ensure(id_limit)
-        return self._opened_at[:id_limit] >= 0
-
-    def _ensure(self, id_limit: int) -> None:
-        if id_limit > self._opened_at.size:
-            capacity = capacity_for(id_limit, self._opened_at.size)
-            self._opened_at = grown(self._opened_at, capacity, -1)
-            table = np.zeros((capacity, 2), np.int64)
-            table[: len(self._table)] = self._table
-            self._table = table
+    def _grow(self, capacity: int) -> None:
+        table = np.zeros((capacity, 2), np.int64)
+        table[: len(self._table)] = self._table
+        self._table = table
 
     def route(
         self, keys: Int32s, times: Int64s, position: int, watermark: int, id_limit: int
     ) -> Routing:
         """See `Router.route`: all touched windows are put out behind the last tuple, none ends."""
         self._ensure(id_limit)
-        if times.size:
-            self.clock = max(self.clock, int(times.max()))
-        self.clock = max(self.clock, watermark)
+        self._pass_time(times, watermark)
         self._turn += 1
         touched = np.empty(keys.size, np.int32)
         opened = np.empty(keys.size, np.int64)
@@ -141,22 +109,10 @@ class RunningRouter:
         _replay(keys, position, self._table, self._opened_at, applied, slots)
         return slots, NO_CLOSINGS
 
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of windows."""
-        return self._opened_at[slots]
-
-    def keys_of(self, slots: Array) -> Int32s:
-        """Key ids of windows: their slots."""
-        return slots.astype(np.int32, copy=False)
-
     def counts_of(self, slots: Array) -> Int64s:
         """How many tuples windows hold."""
         counts: Int64s = self._table[slots, COUNT]
         return counts
-
-    def opening_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
-        """Nothing: key and opening position say it all."""
-        return []
 
     def snapshot_columns(self, slots: Array) -> list[Array]:
         """The number of tuples in each window."""

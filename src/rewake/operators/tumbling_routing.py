@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit
 
 from rewake.model.errors import DamagedFrame
-from rewake.model.stream_event import NO_TIME
 from rewake.operators.accumulators import Closings
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.arrays import Array, Int32s, Int64s, grown
+from rewake.operators.keyed_routing import KeyedRouter
 from rewake.operators.prefetch import AHEAD, prefetch
 from rewake.operators.routing import NO_CLOSINGS, PartRows, Routing
 
@@ -62,57 +62,25 @@ def _replay(keys, position, count, opened_at, applied, slots):  # type: ignore[n
             slots[i] = key
 
 
-class TumblingCountRouter:
+class TumblingCountRouter(KeyedRouter):
     """Routes tuples to tumbling count windows."""
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self._size = size
-        self._open = 0
-        self.clock = NO_TIME
-        self._opened_at = np.zeros(0, np.int64)
         self._count = np.zeros(0, np.int32)
         # Used in every turn, so that it stays in the cache; what a turn yields is copied out of it.
         self._scratch = np.zeros((4, 0), np.int64)
 
-    @property
-    def opened_at(self) -> Int64s:
-        """By slot: the id of the open window, or -1."""
-        return self._opened_at
-
-    @property
-    def open_parts(self) -> int:
-        """How many windows are open."""
-        return self._open
-
-    @property
-    def live_keys(self) -> int:
-        """How many keys have an open window: one each."""
-        return self._open
-
-    @property
-    def capacity(self) -> int:
-        """All slots are below this."""
-        return self._opened_at.size
-
-    def key_is_live(self, id_limit: int) -> Array:
-        """For each key id below `id_limit`, whether it has an open window."""
-        self._ensure(id_limit)
-        return self._opened_at[:id_limit] >= 0
-
-    def _ensure(self, id_limit: int) -> None:
-        if id_limit > self._opened_at.size:
-            capacity = capacity_for(id_limit, self._opened_at.size)
-            self._opened_at = grown(self._opened_at, capacity, -1)
-            self._count = grown(self._count, capacity)
+    def _grow(self, capacity: int) -> None:
+        self._count = grown(self._count, capacity)
 
     def route(
         self, keys: Int32s, times: Int64s, position: int, watermark: int, id_limit: int
     ) -> Routing:
         """See `Router.route`; event time only moves the clock here."""
         self._ensure(id_limit)
-        if times.size:
-            self.clock = max(self.clock, int(times.max()))
-        self.clock = max(self.clock, watermark)
+        self._pass_time(times, watermark)
         if keys.size > self._scratch.shape[1]:
             self._scratch = np.empty((4, keys.size), np.int64)
         at, parts, opened, ended = self._scratch
@@ -154,18 +122,6 @@ class TumblingCountRouter:
         slots = np.empty(keys.size, np.int32)
         _replay(keys, position, self._count, self._opened_at, applied, slots)
         return slots, NO_CLOSINGS
-
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open windows."""
-        return self._opened_at[slots]
-
-    def keys_of(self, slots: Array) -> Int32s:
-        """Key ids of open windows: their slots."""
-        return slots.astype(np.int32, copy=False)
-
-    def opening_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
-        """Nothing: key and opening position say it all."""
-        return []
 
     def snapshot_columns(self, slots: Array) -> list[Array]:
         """The number of tuples in each window."""

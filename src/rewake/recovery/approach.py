@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
+from rewake.recovery.rates import RecoveryRates
 
 __all__ = [
     "LATE_OUTPUT",
@@ -29,6 +30,7 @@ __all__ = [
     "Approach",
     "Emissions",
     "Emit",
+    "Foretelling",
     "Recovery",
     "Turn",
     "approach_named",
@@ -95,6 +97,23 @@ class Recovery(Protocol):
 
     def check_invariants(self) -> None:
         """What always holds between turns."""
+
+
+@runtime_checkable
+class Foretelling(Protocol):
+    """What a `Recovery` offers besides that knows beforehand what a crash would cost."""
+
+    @property
+    def rates(self) -> RecoveryRates | None:
+        """What the parts of a recovery cost, where something was promised; the host keeps it."""
+
+    @property
+    def advice(self) -> str:
+        """Why a promise cannot be kept, and what to do; mostly nothing."""
+
+    @property
+    def replay_through(self) -> int:
+        """The last position whose effects the log has: tc."""
 
 
 class Approach(Protocol):

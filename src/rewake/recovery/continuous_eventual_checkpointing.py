@@ -81,6 +81,7 @@ class ContinuousEventualCheckpointing:
     ) -> None:
         self.operator = operator
         self._policy = policy
+        self._promise = policy if isinstance(policy, RecoverWithin) else None
         self._emit = emit
         self._pack = pack
         self._order = FootprintOrder(operator.ids_of)
@@ -227,8 +228,8 @@ class ContinuousEventualCheckpointing:
             "replay_tuples": extent.tuples,
             "checks": self._checks,
         }
-        if isinstance(self._policy, RecoverWithin):
-            outlook = self._policy.outlook(extent)
+        if self._promise is not None:
+            outlook = self._promise.outlook(extent)
             figures["predicted_ms"] = outlook.predicted_ms
             figures["target_ms"] = outlook.target_ms
             figures["best_ms"] = outlook.best_ms
@@ -237,14 +238,14 @@ class ContinuousEventualCheckpointing:
     @property
     def rates(self) -> RecoveryRates | None:
         """What the parts of a recovery cost, where a policy goes by it: the host keeps it true."""
-        return self._policy.rates if isinstance(self._policy, RecoverWithin) else None
+        return None if self._promise is None else self._promise.rates
 
     @property
     def advice(self) -> str:
         """Why a promised recovery time cannot be kept, and what to do; mostly nothing."""
-        if not isinstance(self._policy, RecoverWithin):
+        if self._promise is None:
             return ""
-        return self._policy.outlook(self.extent(self._now_ms)).advice
+        return self._promise.outlook(self.extent(self._now_ms)).advice
 
     def check_invariants(self) -> None:
         """What always holds between turns."""

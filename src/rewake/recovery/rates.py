@@ -122,6 +122,11 @@ class RecoveryRates:
         return self._work.high * self._replay_ratio.mean
 
     @property
+    def work_us(self) -> float:
+        """For a tuple that is processed, on average."""
+        return self._work.mean
+
+    @property
     def check_us(self) -> float:
         """For a CHECK."""
         return max(self._check.high, 1e-3)

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,7 +128,7 @@ class _Bench:
         size: int,
         target: str,
     ) -> list[Row]:
-        """Time per batch of this size; ours and Spark's best take turns."""
+        """Time per batch of this size; all take turns."""
         about = f"running average, {mine.ids:,} ids, {size:,}-row batches"
         self._progress(about)
         scale = self._scale
@@ -137,9 +138,9 @@ class _Bench:
         def stretch(contender: Contender) -> float:
             return contender.run(size, skip=skip, count=count)
 
-        own, best = alternate([lambda: stretch(mine), lambda: stretch(theirs)], scale.rounds)
-        names = [mine.name, theirs.name, *(other.name for other in others)]
-        runs = [own, best, *([stretch(other)] for other in others)]
+        contenders = [mine, theirs, *others]
+        names = [contender.name for contender in contenders]
+        runs = alternate([partial(stretch, each) for each in contenders], scale.rounds)
         if size == _SMALL:
             return _batch_times(size, names, runs)
         rows = [
@@ -147,8 +148,7 @@ class _Bench:
             for name, seconds in zip(names, medians(runs), strict=True)
         ]
         for name, other in zip(names[1:], runs[1:], strict=True):
-            # The others ran once, after all rounds: beside our first they would look better.
-            ratio = median_ratio(other, own[-len(other) :])
+            ratio = median_ratio(other, runs[0])
             aim = target if name == HEADLINE else ""
             rows.append(Row(f"{about}: {OURS} / {name}", ratio, "ratio", aim))
         return rows

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,15 +29,11 @@ from rewake.node.shard_batches import GAPS
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.functions import (
     AggregateFunction,
-    Avg,
-    Count,
     First,
     Last,
-    Max,
-    Min,
-    Stddev,
-    Sum,
     UserDefined,
+    asked_for,
+    listed,
 )
 from rewake.operators.spec_json import spec_to_json
 from rewake.operators.windows import CountWindow, TimeWindow
@@ -53,10 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["OrderMatters", "aggregate"]
 
 Columns = str | Sequence[str]
-
-_KINDS: Final[dict[str, type[AggregateFunction]]] = {
-    "avg": Avg, "sum": Sum, "min": Min, "max": Max, "first": First, "last": Last, "stddev": Stddev,
-}  # fmt: skip
 
 
 class OrderMatters(UserWarning):
@@ -97,17 +89,20 @@ def aggregate(
     `gaps="allow"` is for queries in which Spark leaves out batches of which it knows that they are
     empty.  The rest is as in `Stream.aggregate`.
     """
-    given = {"avg": avg, "sum": sum, "min": min, "max": max}
-    given |= {"first": first, "last": last, "stddev": stddev}
-    chosen = [kind(column) for each, kind in _KINDS.items() for column in _listed(given[each])]
-    if count is True:
-        chosen.append(Count())
-    elif count is not False:
-        chosen += [Count(column) for column in _listed(count)]
     spec = AggregateSpec(
-        by=_listed(by),
+        by=listed(by),
         window=window,
-        aggregates=(*chosen, *functions),
+        aggregates=asked_for(
+            count,
+            functions,
+            avg=avg,
+            sum=sum,
+            min=min,
+            max=max,
+            first=first,
+            last=last,
+            stddev=stddev,
+        ),
         time=time,
         slack=slack,
         timeout=timeout,
@@ -122,10 +117,6 @@ def aggregate(
         return _transformed(frame, spec, place, operator_name, order, shards, listen, gaps)
 
     return transform
-
-
-def _listed(columns: Columns) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _check_settings(name: str, spec: AggregateSpec, shards: int | None, gaps: str) -> None:
@@ -149,7 +140,7 @@ def _order(spec: AggregateSpec, order_by: Columns | bool | None, name: str) -> t
     if order_by is False:
         return ()
     if order_by is not None:
-        return _listed(order_by)
+        return listed(order_by)
     if spec.time is not None:
         return (spec.time,)
     by_arrival = [each for each in spec.aggregates if isinstance(each, First | Last)]
