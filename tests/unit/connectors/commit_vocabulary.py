@@ -1,5 +1,6 @@
 """Streams in tests: rows that tell where they come from, staged and committed without Spark."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rewake.connectors.stream_folder import StreamFolder, create_stream, stream_
 from rewake.connectors.stream_manifest import StagedFile
 from rewake.node.shard_batches import BatchIdentity
 from rewake.spark.datasource.staging import Layout, stage
+from rewake.stores import open_log_reader
 
 QUERY = bytes(range(16))
 OTHER = bytes(range(16, 32))
@@ -69,3 +71,17 @@ def content(path: Path) -> Counter[tuple[int, int]]:
 def expected(*batches: int) -> Counter[tuple[int, int]]:
     """Each row of these batches once."""
     return Counter((batch, n) for batch in batches for n in range(PARTITIONS * ROWS))
+
+
+def batch(number: int, query: bytes = QUERY) -> BatchIdentity:
+    return BatchIdentity(query, number)
+
+
+def staged(stream: StreamFolder) -> set[str]:
+    folder = stream.path / "staging"
+    return {name for name in os.listdir(folder) if name.startswith(("stage-", "commit-"))}
+
+
+def frames(shard: Path) -> list:
+    with open_log_reader(shard) as reader:
+        return list(reader.frames())

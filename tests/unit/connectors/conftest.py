@@ -1,13 +1,21 @@
-"""What every source must do, whatever it reads."""
+"""What every source must do, whatever it reads; and streams to commit to."""
 
 import json
 import pickle
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from commit_vocabulary import new_stream
+
+from rewake.connectors.stream_commit import StreamCommit
+from rewake.connectors.stream_folder import StreamFolder
 from rewake.model.connectors import Source, SourceReader
 from rewake.model.stream_event import StreamEvent
 
@@ -65,3 +73,21 @@ def valued() -> Callable[[Any], None]:
 def drained() -> Callable[[SourceReader], list[StreamEvent]]:
     """All stream events up to the end."""
     return read_to_the_end
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> StreamFolder:
+    return new_stream(tmp_path / "stream")
+
+
+@pytest.fixture
+def committer(stream: StreamFolder) -> Iterator[StreamCommit]:
+    made = StreamCommit(stream, patience_seconds=0.0)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def plain_stream(tmp_path: Path) -> StreamFolder:
+    """Without a key: processes that write it need not load the shuffle."""
+    return new_stream(tmp_path / "stream", key=None)

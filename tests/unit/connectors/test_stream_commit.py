@@ -1,12 +1,9 @@
-"""Batches into a stream: every row once, whoever dies, repeats, sleeps or meddles."""
+"""Batches into a stream: every row once, whoever repeats, overlaps or is refused."""
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,89 +17,34 @@ from commit_vocabulary import (
     QUERY,
     ROWS,
     SCHEMA,
+    batch,
     commit_numbers,
     content,
     expected,
+    frames,
     layout_of,
     new_stream,
     rows,
     stage_numbers,
+    staged,
 )
 
 from rewake.connectors.log_stream import StreamSource
 from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder, create_stream, open_stream, stream_columns
+from rewake.connectors.stream_folder import StreamFolder
 from rewake.connectors.stream_manifest import BatchPart, Manifest, StagedFile, Writers
-from rewake.log.frame import SectionKind, TurnRecord
+from rewake.log.frame import SectionKind
 from rewake.model.errors import (
     CheckpointWithoutLog,
     DamagedFrame,
     DamagedLog,
-    Fenced,
     LogBehindCheckpoint,
-    LogExists,
-    LogInUse,
     OtherQuery,
-    RewakeError,
-    SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME
 from rewake.node.shard_batches import BatchIdentity
 from rewake.operators.shuffle import Shuffle
 from rewake.spark.datasource import staging
-from rewake.stores import LocalStore, open_log_reader, open_log_writer
-
-# Every point of a commit, and how often it may be passed before the process dies.
-POINTS = [
-    ("locked", 1),
-    ("claimed", 1),
-    ("settled", 1),
-    ("verified", 1),
-    ("published", 1),
-    ("appended", 1),
-    ("appended", 2),
-    ("appended", 4),
-    ("appended", 6),
-    ("durable", 1),
-    ("concluded", 1),
-    ("cleared", 1),
-    ("swept", 1),
-]
-CHILD = str(Path(__file__).with_name("commit_child.py"))
-
-
-def batch(number: int, query: bytes = QUERY) -> BatchIdentity:
-    return BatchIdentity(query, number)
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> StreamFolder:
-    return new_stream(tmp_path / "stream")
-
-
-@pytest.fixture
-def committer(stream: StreamFolder) -> Iterator[StreamCommit]:
-    made = StreamCommit(stream, patience_seconds=0.0)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def plain_stream(tmp_path: Path) -> StreamFolder:
-    """Without a key: processes that write it need not load the shuffle."""
-    return new_stream(tmp_path / "stream", key=None)
-
-
-def staged(stream: StreamFolder) -> set[str]:
-    folder = stream.path / "staging"
-    return {name for name in os.listdir(folder) if name.startswith(("stage-", "commit-"))}
-
-
-def frames(shard: Path) -> list:
-    with open_log_reader(shard) as reader:
-        return list(reader.frames())
-
 
 # --- what is in the stream -----------------------------------------------------------------------
 
@@ -373,234 +315,6 @@ def test_staged_files_that_are_not_as_they_were_are_refused(
     assert content(stream.path) == expected(0)
 
 
-# --- crashes -------------------------------------------------------------------------------------
-
-
-def run_child(stream: StreamFolder, first: int, point: str, count: int) -> int:
-    """Commit three batches in a process that dies on the way."""
-    command = [sys.executable, CHILD, str(stream.path), str(first), point, str(count)]
-    return subprocess.run(command, check=False, timeout=120).returncode
-
-
-def finish(stream: StreamFolder, until: int) -> None:
-    """As Spark after a restart: all batches again, from the first that may not be there."""
-    after = StreamCommit(stream)
-    for number in range(until):
-        commit_numbers(after, batch(number))
-    after.close()
-    assert content(stream.path) == expected(*range(until))
-    assert staged(stream) == set()
-
-
-@pytest.mark.parametrize(("point", "count"), POINTS)
-def test_a_driver_that_is_killed_anywhere_leaves_every_row_once(
-    plain_stream: StreamFolder, point: str, count: int
-) -> None:
-    """A real SIGKILL at each point of a commit; the next one completes what was begun."""
-    assert run_child(plain_stream, 0, point, count) == -signal.SIGKILL
-    assert set(content(plain_stream.path).values()) <= {1}
-    finish(plain_stream, 4)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_driver_that_is_killed_while_it_completes_leaves_every_row_once(
-    plain_stream: StreamFolder, count: int
-) -> None:
-    """The recovery of a commit may be cut off, too; and so may the recovery of that."""
-    assert run_child(plain_stream, 0, "appended", 1) == -signal.SIGKILL
-    assert run_child(plain_stream, 0, "appended", count) == -signal.SIGKILL
-    assert run_child(plain_stream, 0, "durable", 1) == -signal.SIGKILL
-    assert set(content(plain_stream.path).values()) <= {1}
-    finish(plain_stream, 4)
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.parametrize(("point", "count"), POINTS)
-def test_a_driver_that_is_killed_fifty_times_leaves_every_row_once(
-    plain_stream: StreamFolder, point: str, count: int
-) -> None:
-    """In each window; every process finds what the one before it has left."""
-    for number in range(50):
-        run_child(plain_stream, max(0, number - 1), point, count)
-        assert set(content(plain_stream.path).values()) <= {1}
-    finish(plain_stream, 52)
-
-
-# --- zombies -------------------------------------------------------------------------------------
-
-SLEEPS = [
-    ("locked", 1),
-    ("claimed", 1),
-    ("settled", 1),
-    ("verified", 1),
-    ("published", 1),
-    ("appended", 1),
-    ("appended", 3),
-    ("durable", 1),
-    ("concluded", 1),
-    ("cleared", 1),
-    ("swept", 1),
-]
-
-
-def sleeper(stream: StreamFolder, point: str, count: int, meanwhile: list[BatchIdentity]):
-    """A driver that sleeps at a point, while a successor commits some batches without its lock."""
-    left = count
-
-    def sleep(passed: str) -> None:
-        nonlocal left
-        left -= passed == point
-        if left or passed != point:
-            return
-        left = -1
-        successor = StreamCommit(stream, patience_seconds=0.0)
-        for identity in meanwhile:
-            commit_numbers(successor, identity)
-        successor.close()
-
-    return StreamCommit(stream, patience_seconds=0.0, crash_after=sleep)
-
-
-@pytest.mark.parametrize(("point", "count"), SLEEPS)
-@pytest.mark.parametrize("meanwhile", [[0], [0, 1], [0, 1, 2]])
-def test_a_driver_that_slept_writes_nothing_when_it_wakes(
-    stream: StreamFolder, point: str, count: int, meanwhile: list[int]
-) -> None:
-    """Its successor did not wait for its lock; what both had in hand is there once."""
-    zombie = sleeper(stream, point, count, [batch(number) for number in meanwhile])
-    with suppress(RewakeError):
-        commit_numbers(zombie, batch(0))
-    zombie.close()
-    assert content(stream.path) == expected(*meanwhile)
-    finish(stream, 5)
-
-
-def test_a_manifest_that_was_published_too_late_is_dropped(stream: StreamFolder) -> None:
-    """Others have written where its frames would be."""
-    job = bytes([1] * 16)
-    zombie = sleeper(stream, "verified", 1, [batch(0)])
-    files = stage_numbers(stream, batch(0), 9)
-    with pytest.raises(Fenced):
-        zombie.commit(batch(0), files)
-    assert any(name.startswith("commit-") for name in staged(stream))
-    after = StreamCommit(stream)
-    after.commit(batch(0, job), [], streaming=False)
-    after.close()
-    assert content(stream.path) == expected(0)
-    assert not any(name.startswith("commit-") for name in staged(stream))
-
-
-def test_two_queries_at_once_are_refused(stream: StreamFolder) -> None:
-    """The second is told who is writing."""
-    told = []
-
-    def meet(point: str) -> None:
-        if point == "published":
-            rival = StreamCommit(stream, patience_seconds=0.05)
-            with pytest.raises(LogInUse, match=r"03020100|00010203.*One query writes") as error:
-                rival.commit(batch(0, OTHER), [])
-            told.append(str(error.value))
-
-    first = StreamCommit(stream, crash_after=meet)
-    assert commit_numbers(first, batch(0))
-    first.close()
-    assert len(told) == 1
-    assert f"process {os.getpid()}" in told[0]
-
-
-def test_a_stranger_in_the_logs_is_noticed(plain_stream: StreamFolder) -> None:
-    """A commit that is half there, and frames of somebody else behind it: nobody can tell."""
-    assert run_child(plain_stream, 0, "durable", 1) == -signal.SIGKILL
-    with open_log_writer(plain_stream.shards[1]) as writer:
-        writer.append(TurnRecord(0, 0, 0, 0, 0, []))
-    after = StreamCommit(plain_stream)
-    with pytest.raises(DamagedLog, match=r"half in the stream.*shards \[1\]"):
-        commit_numbers(after, batch(0))
-
-
-# --- staged rows ---------------------------------------------------------------------------------
-
-
-def test_parts_are_bounded_whatever_the_rows_are(tmp_path: Path) -> None:
-    """Rows of any size, in batches of any size; in their order."""
-    schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
-    stream = create_stream(tmp_path / "stream", schema)
-    sizes = [1] * 1000 + [3 << 20, 9 << 20, 100] + [50_000] * 300
-    large = pa.RecordBatch.from_arrays(
-        [pa.array(range(len(sizes))), pa.array(["x" * size for size in sizes])], schema=schema
-    )
-    small = large.slice(0, 10)
-    files = staging.stage(layout_of(stream), batch(0), 0, [small, large, large.slice(0, 0), small])
-    (file,) = files
-    assert file.rows == len(sizes) + 20
-    assert all(part.size <= 10 << 20 for part in file.parts)
-    assert len(file.parts) >= 5
-    committer = StreamCommit(stream)
-    committer.commit(batch(0), files)
-    committer.close()
-    reader = StreamSource(stream.path, follow=False).open(0, 1)
-    found: list[int] = []
-    while (event := reader.read(0.0)) is not None:
-        found += event.batch["n"].to_pylist()
-    reader.close()
-    assert found == [*range(10), *range(len(sizes)), *range(10)]
-
-
-def test_a_row_that_no_frame_can_hold_is_refused(
-    stream: StreamFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its size, and nothing staged."""
-    monkeypatch.setattr(staging, "_LARGEST_PART", 10)
-    with pytest.raises(UsageError, match="one row has 16 bytes"):
-        staging.stage(layout_of(stream), batch(0), 0, [rows(0, count=1)])
-    assert staged(stream) == set()
-
-
-def test_many_small_batches_become_few_frames(stream: StreamFolder) -> None:
-    """A frame should be worth its header."""
-    batches = [rows(0, start, 100) for start in range(0, 100_000, 100)]
-    (file,) = staging.stage(layout_of(stream), batch(0), 0, batches)
-    assert file.rows == 100_000
-    assert len(file.parts) == 3
-
-
-def test_a_staged_file_is_an_arrow_stream(stream: StreamFolder) -> None:
-    """Any tool can look into it."""
-    (file,) = staging.stage(layout_of(stream), batch(0), 0, [rows(0)])
-    with pa.memory_map(str(stream.path / "staging" / file.name)) as source:
-        table = pa.ipc.open_stream(source).read_all()
-    assert sorted(table["n"].to_pylist()) == list(range(ROWS))
-
-
-def test_the_time_of_a_frame_is_the_latest_so_far(tmp_path: Path) -> None:
-    """Of all rows of its shard; rows without a time do not count."""
-    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
-    stream = create_stream(tmp_path / "stream", schema, time="at")
-    assert stream_columns(stream) == (schema, "at")
-    committer = StreamCommit(stream)
-    for number, times in enumerate([[5, 30, None], [None], [20], [40]]):
-        column = pa.array(times, schema.field("at").type)
-        late = pa.RecordBatch.from_arrays([column], schema=schema)
-        identity = batch(number)
-        committer.commit(identity, staging.stage(layout_of(stream), identity, 0, [late]))
-    committer.close()
-    with_rows = [frame.timestamp for frame in frames(stream.shards[0]) if frame.tuples]
-    assert with_rows == [30, 30, 30, 40]
-    again = StreamCommit(stream)
-    again.commit(batch(4), [])
-    again.close()
-    assert frames(stream.shards[0])[-1].timestamp == 40
-
-
-def test_without_a_time_column_there_is_no_time(committer: StreamCommit) -> None:
-    """The clock has not started."""
-    commit_numbers(committer, batch(0))
-    for shard in committer.folder.shards:
-        assert {frame.timestamp for frame in frames(shard)} == {NO_TIME}
-    assert stream_columns(committer.folder)[1] is None
-
-
 # --- what is written down ------------------------------------------------------------------------
 
 
@@ -633,67 +347,3 @@ def test_staged_files_are_values() -> None:
     """They travel as JSON."""
     file = StagedFile("stage-x", 3, 100, 2**31, ())
     assert StagedFile.from_json(json.loads(json.dumps(file.to_json()))) == file
-
-
-# --- making streams ------------------------------------------------------------------------------
-
-
-def test_a_stream_that_was_left_half_made_is_completed(tmp_path: Path) -> None:
-    """Unless the attempt was one for other columns."""
-    path = tmp_path / "stream"
-    for name in ("one", "two"):
-        made = new_stream(tmp_path / name)
-        (made.path / "stream.json").unlink()
-    stream = new_stream(tmp_path / "one")
-    assert open_stream(tmp_path / "one") == stream
-    with pytest.raises(LogExists, match="other columns"):
-        create_stream(tmp_path / "two", pa.schema([("n", pa.string())]), shards=3)
-    assert not path.exists()
-
-
-def test_what_cannot_be_a_stream_is_refused(tmp_path: Path) -> None:
-    """A stream that is there, one being made, a log, columns that are not there."""
-    stream = new_stream(tmp_path / "stream")
-    with pytest.raises(LogExists, match="stream already"):
-        new_stream(stream.path)
-    with pytest.raises(LogExists, match="a log by itself"):
-        new_stream(stream.shards[0])
-    with pytest.raises(SchemaMismatch, match="nowhere"):
-        create_stream(tmp_path / "new", SCHEMA, key=["nowhere"])
-    with pytest.raises(SchemaMismatch, match="nowhere"):
-        create_stream(tmp_path / "new", SCHEMA, time="nowhere")
-    with pytest.raises(UsageError, match="1 to 4096"):
-        create_stream(tmp_path / "new", SCHEMA, shards=0)
-    held = LocalStore(tmp_path / "new", create=True)
-    assert held.try_lock()
-    with pytest.raises(LogInUse, match="making a stream"):
-        create_stream(tmp_path / "new", SCHEMA)
-    held.close()
-
-
-# --- reading it ----------------------------------------------------------------------------------
-
-
-def test_a_stream_is_read_in_as_many_shards_as_it_has(
-    committer: StreamCommit, valued, drained
-) -> None:
-    """Each from a position of its own; the whole is a value that travels."""
-    path = committer.folder.path
-    commit_numbers(committer, batch(0))
-    whole = StreamSource(path, follow=False)
-    valued(whole)
-    ends = [drained(whole.open(shard, 3))[-1].end for shard in range(3)]
-    commit_numbers(committer, batch(1))
-    rest = StreamSource(path, from_=ends, follow=False)
-    valued(rest)
-    assert rest.describe() != whole.describe()
-    late = [event for shard in range(3) for event in drained(rest.open(shard, 3))]
-    assert {number for event in late for number in event.batch["batch"].to_pylist()} == {1}
-    assert sum(event.batch.num_rows for event in late) == PARTITIONS * ROWS
-    assert StreamSource(path, from_="latest", follow=False).open(0, 3).read(0.0) is None
-    with pytest.raises(UsageError, match=r"has 3 shards.*shards=3"):
-        whole.open(0, 2)
-    with pytest.raises(UsageError, match="a list of 3 positions"):
-        StreamSource(path, from_=7)
-    with pytest.raises(UsageError, match="2 positions"):
-        StreamSource(path, from_=[1, 2])
