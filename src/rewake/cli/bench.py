@@ -106,7 +106,7 @@ Examples:
   rewake bench structured --quick
   rewake bench structured --json > structured.json
 
-Takes about 12 minutes, with --quick about 3.  Exits with 0 whether or not the targets are met; the
+Takes 11 to 15 minutes, with --quick a few.  Exits with 0 whether or not the targets are met; the
 rows say which are.
 """
 

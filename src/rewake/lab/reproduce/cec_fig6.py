@@ -6,18 +6,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from rewake.connectors.item_stream import ItemStream
 from rewake.lab.reproduce.experiment import Experiment, Finding, Plot, Row, Setting, where
 from rewake.lab.reproduce.target_runs import (
     CHECK_COSTS,
     FASTER,
-    crash_and_recover,
     ends,
     four_plots,
     scaling,
     sizes,
+    sweep,
     targets_met,
-    write_upstream,
 )
 
 _TIMES = (1, 2, 4, 8)
@@ -31,14 +29,11 @@ _PAPER = {
 
 def rows(setting: Setting) -> Iterator[Row]:
     """A run with a crash for each Q."""
-    size = sizes(setting)
-    upstream = setting.folder / "upstream"
-    write_upstream(upstream, ItemStream(setting.seed, size.items), size)
-    for cost in CHECK_COSTS:
-        for times in _TIMES:
-            target = times * size.open_windows
-            row = crash_and_recover(setting, upstream, cost, records=target)
-            yield {"times": times, "Q": target, **row}
+    windows = sizes(setting).open_windows
+    return sweep(
+        setting,
+        [({"times": n, "Q": n * windows}, {"records": n * windows}) for n in _TIMES],
+    )
 
 
 def findings(table: pa.Table) -> list[Finding]:

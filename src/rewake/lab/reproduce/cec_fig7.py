@@ -6,18 +6,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from rewake.connectors.item_stream import ItemStream
 from rewake.lab.reproduce.experiment import Experiment, Finding, Plot, Row, Setting, where
 from rewake.lab.reproduce.target_runs import (
     CHECK_COSTS,
     FASTER,
-    crash_and_recover,
     ends,
     four_plots,
     scaling,
     sizes,
+    sweep,
     targets_met,
-    write_upstream,
 )
 
 _PAPER_TARGETS = (125_000, 250_000, 500_000, 1_000_000)
@@ -31,14 +29,9 @@ _PAPER = {
 
 def rows(setting: Setting) -> Iterator[Row]:
     """A run with a crash for each U."""
-    size = sizes(setting)
-    upstream = setting.folder / "upstream"
-    write_upstream(upstream, ItemStream(setting.seed, size.items), size)
-    for cost in CHECK_COSTS:
-        for tuples in _PAPER_TARGETS:
-            target = round(tuples * size.share)
-            row = crash_and_recover(setting, upstream, cost, tuples=target)
-            yield {"paper_U": tuples, "U": target, **row}
+    share = sizes(setting).share
+    scaled = [(tuples, round(tuples * share)) for tuples in _PAPER_TARGETS]
+    return sweep(setting, [({"paper_U": tuples, "U": u}, {"tuples": u}) for tuples, u in scaled])
 
 
 def findings(table: pa.Table) -> list[Finding]:

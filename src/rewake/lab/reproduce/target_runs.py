@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +101,16 @@ def write_upstream(folder: Path, stream: ItemStream, size: Sizes) -> None:
             sections = (Section(SectionKind.RESULTS, payload),)
             writer.append(TurnRecord(stop - 1, 0, 0, stop - start, stop - start, sections))
         writer.flush()
+
+
+def sweep(setting: Setting, targets: Sequence[tuple[Row, dict[str, int]]]) -> Iterator[Row]:
+    """A run with a crash for each target and each time that a CHECK may take; labels first."""
+    size = sizes(setting)
+    upstream = setting.folder / "upstream"
+    write_upstream(upstream, ItemStream(setting.seed, size.items), size)
+    for cost in CHECK_COSTS:
+        for labels, target in targets:
+            yield {**labels, **crash_and_recover(setting, upstream, cost, **target)}
 
 
 def crash_and_recover(
