@@ -13,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from query_vocabulary import clean_environment, end_offspring, offspring
-from task_vocabulary import until
+from task_vocabulary import require_spark, until
 
 from rewake.spark import require_java
 from rewake.spark.java_shim import shim_home
@@ -62,6 +64,14 @@ def connect_server(folder: Path, slots: int = 4) -> Iterator[str]:
     arguments = ("--class", _CONNECT_SERVER, *options, "spark-internal")
     with _daemon(folder, "deploy.SparkSubmit", started, *arguments) as port:
         yield f"sc://127.0.0.1:{port}"
+
+
+def require_connect() -> None:
+    """Skip a test where Spark, or what Spark Connect needs besides, is missing."""
+    require_spark()
+    missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"Spark Connect needs packages: no {', '.join(missing)}")
 
 
 @contextmanager

@@ -1,12 +1,10 @@
 """A query through Spark Connect: there is no SparkContext, only a session far away."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from query_vocabulary import run_program
-from standalone import connect_server
-from task_vocabulary import require_spark
+from standalone import connect_server, require_connect
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
@@ -26,10 +24,7 @@ print("right")
 
 def test_a_query_runs_through_connect_and_survives_a_kill(tmp_path: Path) -> None:
     """The same launcher: nothing in it needs a SparkContext."""
-    require_spark()
-    missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"Spark Connect needs packages: no {', '.join(missing)}")
+    require_connect()
     with connect_server(tmp_path) as server:
         code, out, err = run_program(_CONNECT, tmp_path, str(tmp_path), server)
     assert (code, out, err) == (0, "pyspark.sql.connect.session\nright\n", "")
@@ -70,10 +65,7 @@ session.stop()
 
 def test_windows_run_and_streams_are_written_through_connect(tmp_path: Path) -> None:
     """In and out with `format("rewake")`, windows between, the progress of its shards."""
-    require_spark()
-    missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"Spark Connect needs packages: no {', '.join(missing)}")
+    require_connect()
     with connect_server(tmp_path) as server:
         code, out, err = run_program(_STRUCTURED, tmp_path, str(tmp_path), server)
     assert (code, out) == (0, "['state']\nTrue\n"), err

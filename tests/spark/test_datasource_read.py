@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -306,13 +305,9 @@ session.stop()
 def test_streams_are_read_through_connect(tmp_path: Path) -> None:
     """Batches, errors and micro-batches; the server knows the format by itself."""
     from query_vocabulary import run_program
-    from standalone import connect_server
-    from task_vocabulary import require_spark
+    from standalone import connect_server, require_connect
 
-    require_spark()
-    missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"Spark Connect needs packages: no {', '.join(missing)}")
+    require_connect()
     with connect_server(tmp_path) as server:
         code, out, err = run_program(_CONNECT, tmp_path, str(tmp_path), server)
     expected = "pyspark.sql.connect.session\n10\n20\nTrue\nTrue\n"

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from rewake.connectors.cutting import check_shard, schema_json
+from rewake.connectors.frame_rows import rows_of
 from rewake.connectors.stream_folder import open_stream
 from rewake.log.columns import unpack_columns
 from rewake.log.descriptor import Descriptor
@@ -219,23 +220,8 @@ class StreamReader:
         return StreamEvent(end - batch.num_rows, batch, watermark, start)
 
     def _batch(self, frame: Frame) -> pa.RecordBatch:
-        payload = frame.section(SectionKind.RESULTS, self._output)
-        if payload is None:
-            return self._empty
-        try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._empty.schema)
-            batch.validate(full=True)
-        except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
-            raise DamagedFrame(
-                f"the results of frame {frame.sequence} in {self._stretch.paths[0]} are not a "
-                f"batch of the stream's columns ({', '.join(self._empty.schema.names)}): {error}"
-            ) from error
-        if batch.num_rows > frame.tuples:
-            raise DamagedFrame(
-                f"frame {frame.sequence} in {self._stretch.paths[0]} counts {frame.tuples} tuples "
-                f"and holds {batch.num_rows} on output {self._output}"
-            )
-        return batch
+        batch = rows_of(frame, self._output, self._empty.schema, self._stretch.paths[0])
+        return self._empty if batch is None else batch
 
 
 def _punctuation(frame: Frame) -> int | None:

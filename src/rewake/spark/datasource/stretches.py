@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rewake.log.frame import Frame, SectionKind
+from rewake.connectors.frame_rows import rows_of
 from rewake.log.index import read_index
 from rewake.log.reader import LogReader
 from rewake.log.segment import SEGMENT_HEADER_SIZE
-from rewake.model.errors import DamagedFrame, NotALog, OutOfRange, ReplayMismatch
+from rewake.model.errors import NotALog, OutOfRange, ReplayMismatch
 from rewake.model.stream_event import NO_TIME
 from rewake.spark.datasource.columns import METADATA, Projection, constant
 from rewake.spark.datasource.streams import Shard
@@ -192,7 +192,7 @@ def _pieces(stretch: Stretch, stored: pa.Schema) -> Iterator[_Piece]:
         for frame in reader.frames(from_position=stretch.first, chunk_bytes=_CHUNK_BYTES):
             if frame.position >= stretch.end:
                 return
-            batch = rows_of(frame, stretch.shard, stored)
+            batch = rows_of(frame, stretch.shard.output, stored, stretch.shard.path)
             if batch is None:
                 continue
             start = frame.position + frame.tuples - batch.num_rows
@@ -200,27 +200,6 @@ def _pieces(stretch: Stretch, stored: pa.Schema) -> Iterator[_Piece]:
             for begin in range(first, end, _BATCH_ROWS):
                 rows = min(_BATCH_ROWS, end - begin)
                 yield _Piece(batch.slice(begin - start, rows), begin, frame.timestamp)
-
-
-def rows_of(frame: Frame, shard: Shard, stored: pa.Schema) -> pa.RecordBatch | None:
-    """The rows of a frame on the shard's output, or None."""
-    payload = frame.section(SectionKind.RESULTS, shard.output)
-    if payload is None:
-        return None
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), stored)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise DamagedFrame(
-            f"the rows of frame {frame.sequence} in {shard.path} are not a batch of the stream's "
-            f"columns ({', '.join(stored.names)}): {error}"
-        ) from error
-    if batch.num_rows > frame.tuples:
-        raise DamagedFrame(
-            f"frame {frame.sequence} in {shard.path} counts {frame.tuples} tuples and holds "
-            f"{batch.num_rows} on output {shard.output}"
-        )
-    return batch
 
 
 def _batches(

@@ -1,0 +1,31 @@
+"""The rows that a frame of a log holds on an output, read from stored bytes with care."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rewake.log.frame import Frame, SectionKind
+from rewake.model.errors import DamagedFrame
+
+__all__ = ["rows_of"]
+
+
+def rows_of(frame: Frame, output: int, schema: pa.Schema, path: str) -> pa.RecordBatch | None:
+    """The frame's rows on an output, or None; `DamagedFrame` when they are no such batch."""
+    payload = frame.section(SectionKind.RESULTS, output)
+    if payload is None:
+        return None
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
+        raise DamagedFrame(
+            f"the results of frame {frame.sequence} in {path} are not a batch of the stream's "
+            f"columns ({', '.join(schema.names)}): {error}"
+        ) from error
+    if batch.num_rows > frame.tuples:
+        raise DamagedFrame(
+            f"frame {frame.sequence} in {path} counts {frame.tuples} tuples and holds "
+            f"{batch.num_rows} on output {output}"
+        )
+    return batch
