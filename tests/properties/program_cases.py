@@ -96,7 +96,7 @@ class ProgramCase:
         """Of each output."""
         schema = self.case.schema
         by_port = [self.program.output_schema(schema)]
-        by_port += [self.program.late_schema(schema)] if self.stateful else []
+        by_port += [*self.program.given_schemas(schema)] if self.stateful else []
         return [by_port[route.port] for route in self.program.routes]
 
     def events(self, position: int, cuts: tuple[int, ...]) -> Iterator[StreamEvent]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rewake.graph.fragments import Fragment
 from rewake.graph.plan import InputPlan, OutputPlan
-from rewake.graph.steps import LATE, RESULTS, Graph, Kind, Port, Step
+from rewake.graph.steps import RESULTS, Graph, Kind, Port, Step
 from rewake.model.errors import UsageError
 from rewake.operators.fragment import OutputRoute
 
@@ -27,11 +27,12 @@ class Division(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One input of a fragment: where it comes from, and how it is divided."""
+    """One input of a fragment: where it comes from, how it is divided, and which input it is."""
 
     upstream: Fragment
     port: Port
     division: Division
+    number: int
 
 
 class Channels:
@@ -49,17 +50,18 @@ class Channels:
         self._consumers: dict[tuple[str, int], list[str]] = {}
         for fragment in fragments:
             self._links[fragment] = [
-                self._link(fragment, port) for port in graph.inputs(fragment.head)
+                self._link(fragment, port, number)
+                for number, port in enumerate(graph.inputs(fragment.head))
             ]
         for fragment in fragments:
             self._note_consumers(fragment)
 
-    def _link(self, fragment: Fragment, port: Port) -> Link:
+    def _link(self, fragment: Fragment, port: Port, number: int) -> Link:
         upstream = self._owner[port.step]
-        division = _division(fragment, upstream, port)
+        division = _division(fragment, upstream, port, number)
         if division not in self._divisions[upstream]:
             self._divisions[upstream].append(division)
-        return Link(upstream, port, division)
+        return Link(upstream, port, division, number)
 
     def _note_consumers(self, fragment: Fragment) -> None:
         for shard, node in enumerate(fragment.nodes):
@@ -83,17 +85,19 @@ class Channels:
             return (InputPlan(head.name, head.source.schema, source=head.source),)
         if head.kind is Kind.ENTRY:
             return (InputPlan(head.name, head.schema),)
-        schema = head.schema if head.kind is Kind.UNION else head.inputs[0].schema
         found = []
-        for upstream, port, division in self._links[fragment]:
+        for upstream, port, division, number in self._links[fragment]:
+            united = head.kind is Kind.UNION
+            schema = head.schema if united else head.inputs[number].schema
+            input_number = number if head.spec is not None else 0
             output = self._first_output(upstream, division)
             divided = division.keys is not None
             one_to_one = not divided and fragment.shards > 1
-            suffix = ".late" if port.port == LATE else ""
-            for place, node in enumerate(upstream.nodes):
-                if not one_to_one or place == shard:
-                    number = output + shard if divided else output
-                    found.append(InputPlan(node + suffix, schema, node, number))
+            for other, node in enumerate(upstream.nodes):
+                if not one_to_one or other == shard:
+                    place = output + shard if divided else output
+                    name = node + port.suffix
+                    found.append(InputPlan(name, schema, node, place, port=input_number))
         return tuple(found)
 
     def upstream(self, fragment: Fragment) -> str:
@@ -126,8 +130,8 @@ class Channels:
     def _port(self, fragment: Fragment, port: int) -> Port:
         if port == RESULTS:
             return Port(fragment.tail)
-        assert fragment.aggregate is not None
-        return Port(fragment.aggregate, LATE)
+        owner = fragment.stateful or fragment.tail
+        return Port(owner, port)
 
     def check_width(self) -> None:
         """No fragment has more outputs than a node can serve."""
@@ -150,11 +154,11 @@ class Channels:
         """
         ports = dict(self._graph.streams)
         for fragment in self._fragments:
-            late = fragment.aggregate is not None and fragment.aggregate.late_schema is not None
-            for port in (RESULTS, LATE) if late else (RESULTS,):
-                known = self._port(fragment, port)
-                if port == LATE or fragment in logged:
-                    self._claim(ports, known)
+            owner = fragment.stateful or fragment.tail
+            besides = [port for port in owner.ports if port.port != RESULTS]
+            results = [] if fragment.tail.split is not None else [Port(fragment.tail)]
+            for port in (*results, *besides) if fragment in logged else besides:
+                self._claim(ports, port)
         return {name: self._offered(port) for name, port in ports.items()}
 
     def _claim(self, ports: dict[str, Port], port: Port) -> None:
@@ -179,13 +183,13 @@ class Channels:
         )
 
 
-def _division(fragment: Fragment, upstream: Fragment, port: Port) -> Division:
+def _division(fragment: Fragment, upstream: Fragment, port: Port, number: int) -> Division:
     """How a fragment wants an upstream's port divided among its shards."""
     head = fragment.head
     if fragment.shards == 1:
         return Division(port.port)
     if head.spec is not None:
-        return Division(port.port, tuple(head.spec.by), fragment.shards)
+        return Division(port.port, _keys_of(head, number), fragment.shards)
     if head.partition_by is not None:
         return Division(port.port, head.partition_by, fragment.shards)
     if upstream.shards == fragment.shards:
@@ -199,3 +203,14 @@ def _division(fragment: Fragment, upstream: Fragment, port: Port) -> Division:
             f"{', '.join(port.schema.names)}"
         )
     return Division(port.port, keys, fragment.shards)
+
+
+def _keys_of(step: Step, number: int) -> tuple[str, ...]:
+    assert step.spec is not None, "a step with state knows what belongs together"
+    keys = step.spec.keys(number)
+    if not keys:
+        raise UsageError(
+            f"step {step.name!r} ({step.kind}) has {step.shards} shards, but nothing says which of "
+            "its tuples belong together: give it key columns, or one shard"
+        )
+    return keys

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from rewake.graph.steps import Port
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
-from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.model.names import checked_name
+from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expression_compiler import no_column
+from rewake.operators.expressions import expression
+from rewake.operators.fragment import FilterStep
 from rewake.operators.keys import KeyColumn
+from rewake.operators.splitting import SplitStep
 from rewake.operators.windows import RunningWindow
 
 MAX_SHARDS = 256
@@ -35,8 +40,8 @@ def check_key(name: str, key: str, schema: pa.Schema) -> None:
         raise SchemaMismatch(f"step {name!r}: partition_by: {error}") from error
 
 
-def built_aggregate(name: str, spec: AggregateSpec, schema: pa.Schema) -> Aggregate:
-    """The operator, built to check the spec; near names for columns that are not there."""
+def check_aggregate(name: str, spec: AggregateSpec, schema: pa.Schema) -> None:
+    """Refuse columns that are not there, with near names, and windows that nodes cannot keep."""
     columns = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     for column in columns:
         if column and column not in schema.names:
@@ -48,10 +53,24 @@ def built_aggregate(name: str, spec: AggregateSpec, schema: pa.Schema) -> Aggreg
             "events are not the same every time; use a count or time window, or a running window "
             "inside Structured Streaming"
         )
-    try:
-        return Aggregate(spec, schema)
-    except UsageError as error:
-        raise type(error)(f"step {name!r}: {error}") from error
+
+
+def checked_split(
+    name: str, predicates: Mapping[str, Any], rest: str | None, schema: pa.Schema
+) -> SplitStep:
+    """A split whose predicates are truth values and whose outputs have different names."""
+    if not predicates:
+        raise UsageError(f"step {name!r}: a split needs at least one predicate, by output name")
+    names = [checked_name(each) for each in (*predicates, *([] if rest is None else [rest]))]
+    if len(set(names)) < len(names):
+        raise UsageError(f"step {name!r}: two outputs are named {rest!r}; rename one")
+    outputs = []
+    for output, predicate in predicates.items():
+        step = FilterStep(expression(predicate), name)
+        step.predicate.bind(schema, name)
+        step.output_schema(schema)
+        outputs.append((output, step))
+    return SplitStep(tuple(outputs), rest, name)
 
 
 def united_schema(name: str, ports: Sequence[Port]) -> pa.Schema:

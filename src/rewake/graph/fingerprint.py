@@ -16,13 +16,11 @@ import pyarrow as pa
 from rewake.graph.fragments import Fragment
 from rewake.graph.steps import Graph, Port, Step
 from rewake.model.errors import UsageError
-from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import function_identity
-from rewake.operators.functions import UserDefined
-from rewake.operators.spec_json import spec_to_json
+from rewake.operators.stateful import StatefulSpec
 from rewake.recovery.approach import Approach
 
-_VERSION = 1
+_VERSION = 2
 
 
 def fingerprint(graph: Graph, fragments: tuple[Fragment, ...]) -> str:
@@ -55,7 +53,7 @@ def _step(step: Step) -> dict[str, Any]:
         "shards": step.shards,
         "partition_by": list(step.partition_by or ()),
         "computes": [[column, computed.identity()] for column, computed in step.computes],
-        "aggregate": None if step.spec is None else _spec(step.spec),
+        "state": None if step.spec is None else _spec(step.spec),
         "source": _description(step, step.source),
         "sink": _description(step, step.sink),
     }
@@ -73,15 +71,10 @@ def _approach(approach: Approach) -> dict[str, Any]:
     return {"name": approach.name, "settings": approach.settings()}
 
 
-def _spec(spec: AggregateSpec) -> dict[str, Any]:
-    # A spec as JSON keeps only the names of a user's functions; here their code counts.
-    code = [
-        [function_identity(each) for each in (function.update, function.merge, function.result)]
-        for function in spec.aggregates
-        if isinstance(function, UserDefined)
-        if function.update and function.merge and function.result
-    ]
-    return {"spec": spec_to_json(spec), "code": code}
+def _spec(spec: StatefulSpec) -> dict[str, Any]:
+    # A description keeps only the names of a user's functions; here their code counts.
+    code = [function_identity(each) for each in spec.code()]
+    return {"kind": spec.kind, "spec": spec.describe(), "code": code}
 
 
 def _description(step: Step, connector: Any) -> Any:

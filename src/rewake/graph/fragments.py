@@ -1,8 +1,9 @@
 """From steps to fragments: the steps that run, fail and recover together on one node.
 
-By default each source, entry, union, aggregate and sink is a fragment of its own, and filters and
-maps that follow each other are one.  `fragment="name"` fuses others, as far as a fragment can hold
-them: something that brings tuples in, steps without state, at most one aggregate, and more steps.
+By default each source, entry, union, step with state and sink is a fragment of its own, and
+filters, maps and a split that follow each other are one.  `fragment="name"` fuses others, as far as
+a fragment can hold them: something that brings tuples in, steps without state, at most one with
+state, and more steps without.
 
 Invariant: within a fragment every step feeds exactly the next, shard by shard.
 """
@@ -13,11 +14,11 @@ from dataclasses import dataclass
 
 from rewake.graph.steps import RESULTS, Graph, Kind, Port, Step
 from rewake.model.errors import UsageError
-from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.fragment import FragmentProgram, OutputRoute, StatelessStep
+from rewake.operators.stateful import StatefulSpec
 from rewake.recovery.approach import Approach
 
-_WITHOUT_STATE = (Kind.FILTER, Kind.MAP)
+_WITHOUT_STATE = (Kind.FILTER, Kind.MAP, Kind.SPLIT)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,7 +45,7 @@ class Fragment:
         return self.head.shards
 
     @property
-    def aggregate(self) -> Step | None:
+    def stateful(self) -> Step | None:
         """Its stateful step."""
         return next((step for step in self.steps if step.spec is not None), None)
 
@@ -59,12 +60,12 @@ class Fragment:
         """What its nodes run."""
         before: list[StatelessStep] = []
         after: list[StatelessStep] = []
-        spec: AggregateSpec | None = None
+        spec: StatefulSpec | None = None
         for step in self.steps:
             spec = step.spec or spec
             if step.stateless is not None:
                 (before if spec is None else after).append(step.stateless)
-        return FragmentProgram(tuple(before), spec, tuple(after), routes)
+        return FragmentProgram(tuple(before), spec, tuple(after), self.tail.split, routes)
 
 
 def users(graph: Graph) -> dict[Port, list[Step]]:
@@ -121,7 +122,7 @@ def _obstacle(graph: Graph, read_by: dict[Port, list[Step]], port: Port, step: S
     if len(step.inputs) > 1:
         return f"{step.name!r} has several inputs; only the first step of a fragment may"
     if port.port != RESULTS:
-        return "late tuples leave the fragment of their aggregate"
+        return f"{port.name!r} leaves the fragment of its step"
     if others:
         return f"{earlier.name!r} is also read by {', '.join(others)}"
     if Port(earlier) in graph.streams.values():
@@ -137,11 +138,11 @@ def _obstacle_of_state(step: Step) -> str:
     earlier = step.inputs[0].step
     while earlier.fragment == step.fragment:
         if earlier.spec is not None:
-            return f"a fragment holds one aggregate, and {earlier.name!r} is one already"
+            return f"a fragment holds one step with state, and {earlier.name!r} is one already"
         if earlier.kind is Kind.ENTRY:
             return (
-                "an aggregate is rebuilt by reading its input again, and producers cannot be asked "
-                "twice"
+                "a step with state is rebuilt by reading its input again, and producers cannot be "
+                "asked twice"
             )
         if len(earlier.inputs) != 1:
             break

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewake.graph.plan import NodePlan, Plan
-from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, StatelessStep
-from rewake.operators.functions import AggregateFunction
-from rewake.operators.windows import CountWindow, RunningWindow
+from rewake.operators.splitting import SplitStep
 
 PRECISE = "precise"
 
@@ -152,13 +150,17 @@ def _kind(node: NodePlan, united: Sequence[str]) -> str:
     if node.sink is not None:
         return "sink"
     if node.program.stateful is not None:
-        return "aggregate"
+        return node.program.stateful.kind
     if node.inputs[0].source is not None:
         return "source"
     if node.inputs[0].produced:
         return "entry"
     if len(united) > 1:
         return "union"
+    if node.program.split is not None:
+        return "split"
+    if node.program.must_log and not all(isinstance(s, MapStep) for s in node.program.before):
+        return "lookup"
     steps = node.program.before
     return "filter" if all(isinstance(step, FilterStep) for step in steps) else "map"
 
@@ -169,12 +171,14 @@ def _work(node: NodePlan, united: Sequence[str]) -> Iterable[str]:
         yield f"read {_described(first.source.describe())}"
     elif first.produced:
         yield "take what producers send"
-    elif len(united) > 1:
+    elif len(united) > 1 and node.program.stateful is None:
         yield f"unite {', '.join(united)}"
     yield from (_step(step) for step in node.program.before)
     if node.program.stateful is not None:
-        yield from _aggregate(node.program.stateful)
+        yield from node.program.stateful.words()
     yield from (_step(step) for step in node.program.after)
+    if node.program.split is not None:
+        yield from _split(node.program.split)
     if node.sink is not None:
         yield f"write {_described(node.sink.describe())}"
 
@@ -192,24 +196,11 @@ def _step(step: StatelessStep) -> str:
             return step.name
 
 
-def _aggregate(spec: AggregateSpec) -> Iterable[str]:
-    functions = ", ".join(_function(each) for each in spec.aggregates)
-    yield f"{functions} by {', '.join(spec.by)}"
-    if isinstance(spec.window, RunningWindow):
-        yield "running windows"
-        return
-    size, advance = spec.window.size, spec.window.advance
-    unit = " tuples" if isinstance(spec.window, CountWindow) else f" of {spec.time}"
-    window = f"windows of {size}{unit}"
-    window += "" if size == advance else f", one every {advance}"
-    window += f", at most {spec.timeout} of {spec.time}" if spec.timeout is not None else ""
-    window += f", slack {spec.slack}" if spec.slack else ""
-    yield window
-
-
-def _function(function: AggregateFunction) -> str:
-    text = f"{type(function).__name__.lower()}({function.column or '*'})"
-    return f"{text} as {function.name}" if function.name else text
+def _split(split: SplitStep) -> Iterable[str]:
+    for name, step in split.outputs:
+        yield f"{name}: {expression(step.predicate).text}"
+    if split.rest is not None:
+        yield f"{split.rest}: the rest"
 
 
 def _approach(node: NodePlan) -> str:

@@ -35,6 +35,8 @@ class InputPlan:
     upstream: str | None = None
     output: int = 0
     source: Source | None = None
+    # The input of the program that its tuples go to: 0 unless that has several.
+    port: int = 0
 
     @property
     def produced(self) -> bool:
@@ -71,13 +73,19 @@ class NodePlan:
     keeps_history: bool = False
 
     @property
+    def input_schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of each input of the program."""
+        by_port = {each.port: each.schema for each in self.inputs}
+        return tuple(by_port[port] for port in sorted(by_port))
+
+    @property
     def transparent(self) -> bool:
         """Stateless and not logged: output positions are input positions, made again on demand.
 
-        With several inputs, or with producers who cannot be asked again, that cannot be; such a
-        node without a log forgets.
+        With several inputs, with producers who cannot be asked again, or with steps that give
+        something else every time, that cannot be; such a node without a log forgets.
         """
-        again = len(self.inputs) == 1 and not self.inputs[0].produced
+        again = len(self.inputs) == 1 and not self.inputs[0].produced and not self.program.must_log
         return again and not self.logs and self.program.stateless and self.sink is None
 
 

@@ -18,8 +18,9 @@ from rewake.graph.channels import Channels
 from rewake.graph.fingerprint import fingerprint
 from rewake.graph.fragments import Fragment, form_fragments, users
 from rewake.graph.plan import NodePlan, Plan
-from rewake.graph.steps import Graph, Kind, Port
+from rewake.graph.steps import Graph, Kind
 from rewake.model.errors import UsageError
+from rewake.operators.stateless import must_log
 
 Edges = dict[Fragment, list[Fragment]]
 
@@ -77,7 +78,7 @@ def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool
     forgets = f"{approach.name} keeps nothing"
     if fragment.head.sink is not None:
         return False, "it commits what it writes by position"
-    if fragment.aggregate is not None:
+    if fragment.stateful is not None:
         if not approach.logs:
             return False, f"{forgets}: a crash loses what is in its windows"
         return True, "its windows are rebuilt from its output log"
@@ -89,7 +90,11 @@ def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool
         if not approach.logs:
             return False, f"{forgets}: a crash loses what is on its way"
         return True, "the order in which inputs met is chance"
-    if approach.logs and Port(fragment.tail) in graph.streams.values():
+    if why := must_log([step.stateless for step in fragment.steps if step.stateless is not None]):
+        if not approach.logs:
+            return False, f"{forgets}: a crash loses what is on its way"
+        return True, why
+    if approach.logs and any(port in graph.streams.values() for port in fragment.tail.ports):
         return True, "the stream is kept"
     (channel,) = inputs
     origin = f"source {channel.name}" if channel.source is not None else channels.upstream(fragment)
@@ -104,7 +109,7 @@ def _keep_for_consumers(
     A fragment that is rebuilt asks for its input again; one that forgets cannot make it again.
     """
     for fragment, (logs, _) in logging.items():
-        again = len(channels.inputs(fragment, 0)) == 1 and fragment.aggregate is None
+        again = len(channels.inputs(fragment, 0)) == 1 and fragment.stateful is None
         if logs or fragment.approach.logs or fragment.head.sink is not None or again:
             continue
         asking = _rebuilt_from(fragment, logging, feeds)
@@ -145,7 +150,7 @@ def _check_complete(graph: Graph) -> None:
     direct = {port for step in graph.steps for port in step.inputs}
     used = {*direct, *users(graph), *graph.streams.values()}
     for step in graph.steps:
-        if step.kind is not Kind.SINK and Port(step) not in used:
+        if step.kind is not Kind.SINK and used.isdisjoint(step.ports):
             raise UsageError(
                 f"step {step.name!r} ({step.kind}): nobody uses its output; send it to a sink with "
                 f".to(...), keep it with .to_stream({step.name!r}), or leave the step out"

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rewake.model.connectors import Sink, Source
-from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import Computed
 from rewake.operators.fragment import StatelessStep
+from rewake.operators.splitting import SplitStep
+from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT, RESULTS_PORT, StatefulSpec
 from rewake.recovery.approach import Approach
 
-RESULTS = 0
-LATE = 1
+RESULTS, LATE, FURTHER = RESULTS_PORT, LATE_PORT, FURTHER_PORTS
 
 
 class Kind(StrEnum):
@@ -30,14 +30,20 @@ class Kind(StrEnum):
     ENTRY = "entry"
     FILTER = "filter"
     MAP = "map"
+    SPLIT = "split"
     UNION = "union"
+    LOOKUP = "lookup"
     AGGREGATE = "aggregate"
+    JOIN = "join"
+    SORT = "sort"
+    RESAMPLE = "resample"
+    PROCESS = "process"
     LOOP = "loop"
     SINK = "sink"
 
 
 class Port(NamedTuple):
-    """One output of a step: its results, or its late tuples."""
+    """One output of a step: its results, its late tuples, or another that it has."""
 
     step: Step
     port: int = RESULTS
@@ -45,19 +51,31 @@ class Port(NamedTuple):
     @property
     def schema(self) -> pa.Schema:
         """The columns of its tuples."""
+        if self.port >= FURTHER:
+            return self.step.further[self.port - FURTHER][1]
         schema = self.step.schema if self.port == RESULTS else self.step.late_schema
-        assert schema is not None, "only an aggregate that routes late tuples has this port"
+        assert schema is not None, "only a step that routes late tuples has this port"
         return schema
 
     @property
     def name(self) -> str:
         """The stream's name."""
-        return self.step.name if self.port == RESULTS else f"{self.step.name}.late"
+        return self.step.name + self.suffix
+
+    @property
+    def suffix(self) -> str:
+        """What tells it from the results of its step."""
+        if self.port == RESULTS:
+            return ""
+        return ".late" if self.port == LATE else f".{self.step.further[self.port - FURTHER][0]}"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """One step of a query.  Two steps are the same only if they are one object."""
+    """One step of a query.  Two steps are the same only if they are one object.
+
+    The inputs of a step with state have numbers of their own; a union's are one.
+    """
 
     name: str
     kind: Kind
@@ -73,12 +91,22 @@ class Step:
     # Columns whose equal values belong together, as far as is known.
     keys: tuple[str, ...] | None = None
     late_schema: pa.Schema | None = None
+    # Outputs besides: their names and columns.
+    further: tuple[tuple[str, pa.Schema], ...] = ()
     source: Source | None = None
     sink: Sink | None = None
-    spec: AggregateSpec | None = None
+    spec: StatefulSpec | None = None
     stateless: StatelessStep | None = None
-    # What a filter or map computes, by result column ("" when it is not a column).
+    split: SplitStep | None = None
+    # What a filter, split or map computes, by result column ("" when it is not a column).
     computes: tuple[tuple[str, Computed], ...] = ()
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """All of its outputs."""
+        results = () if self.split is not None else (Port(self),)
+        late = () if self.late_schema is None else (Port(self, LATE),)
+        return (*results, *late, *(Port(self, FURTHER + n) for n in range(len(self.further))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rewake.graph.checks import (
-    built_aggregate,
+    check_aggregate,
     check_key,
     checked_shards,
+    checked_split,
     difference,
     united_schema,
 )
-from rewake.graph.steps import LATE, Kind, Port, Step
+from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
@@ -22,6 +23,7 @@ from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
 from rewake.operators.fragment import FilterStep, MapStep
 from rewake.operators.functions import AggregateFunction, asked_for, listed
+from rewake.operators.stateful import StatefulSpec
 from rewake.operators.stateless import plain_schema
 from rewake.operators.windows import CountWindow, TimeWindow
 from rewake.recovery.approach import Approach, approach_named, chosen_approach
@@ -92,11 +94,43 @@ class Stream:
             **options,
         )
 
+    def split(
+        self,
+        predicates: Mapping[str, Value],
+        *,
+        rest: str | None = None,
+        name: str | None = None,
+        shards: int | None = None,
+        approach: Approach | str | None = None,
+        fragment: str | None = None,
+        partition_by: Columns | None = None,
+    ) -> dict[str, Stream]:
+        """One stream for each predicate: a tuple goes to the first that holds for it.
+
+        Those for which none holds go to the stream named by `rest`, or nowhere.
+        """
+        name = self._named(name, Kind.SPLIT)
+        split = checked_split(name, predicates, rest, self.schema)
+        port = self._add(
+            Kind.SPLIT,
+            self.schema,
+            split=split,
+            further=tuple((each, plain_schema(self.schema)) for each in split.names),
+            computes=tuple((each, step.predicate) for each, step in split.outputs),
+            keys=self._port.step.keys,
+            **self._options(name, shards, approach, fragment, partition_by),
+        )._port
+        return {
+            each: Stream(self._query, Port(port.step, FURTHER + number))
+            for number, each in enumerate(split.names)
+        }
+
     def map(
         self,
         columns: Mapping[str, Value] | Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
         /,
         *,
+        many: bool = False,
         name: str | None = None,
         shards: int | None = None,
         approach: Approach | str | None = None,
@@ -106,18 +140,23 @@ class Stream:
     ) -> Stream:
         """Tuples of new columns: SQL text or a function for each, or one function for all.
 
-        A column whose name is that of an option is given in the mapping:
-        `map({"name": "upper(name)"})`.
+        With `many`, one function for all may give any number of tuples, which are logged.  A column
+        whose name is that of an option is given in the mapping: `map({"name": "upper(name)"})`.
         """
         name = self._named(name, Kind.MAP)
         options = self._options(name, shards, approach, fragment, partition_by)
         if callable(columns):
             if named:
                 raise UsageError(f"step {name!r}: give one function for all columns, or columns")
-            step = MapStep((("", columns),), name)
+            step = MapStep((("", columns),), name, many=many)
             computes: tuple[tuple[str, Computed], ...] = (("", ArrowFunction(columns)),)
             schema = step.output_schema(self.schema)
             return self._add(Kind.MAP, schema, stateless=step, computes=computes, **options)
+        if many:
+            raise UsageError(
+                f"step {name!r}: columns give one tuple for each; with many=True give one function "
+                "of a batch, which gives a batch"
+            )
         computes = _computed(name, dict(columns or {}), named)
         for _, computed in computes:
             computed.bind(self.schema, name)
@@ -219,19 +258,14 @@ class Stream:
             null_keys=null_keys,
             route_late=route_late,
         )
-        operator = built_aggregate(name, spec, self.schema)
-        return self._add(
-            Kind.AGGREGATE,
-            operator.output_schema,
-            spec=spec,
-            keys=keys,
-            late_schema=operator.late_schema if route_late else None,
-            **self._options(name, shards, approach, fragment, None),
+        check_aggregate(name, spec, self.schema)
+        return self.add_stateful(
+            Kind.AGGREGATE, spec, name=name, shards=shards, approach=approach, fragment=fragment
         )
 
     @property
     def late(self) -> Stream:
-        """The second output of an aggregate: tuples that came too late for their windows."""
+        """The second output of a step with windows: tuples that came too late for them."""
         if self._port.port == LATE or self._port.step.late_schema is None:
             raise UsageError(
                 f"step {self.name!r} has no output of late tuples; only an aggregate with "
@@ -260,6 +294,37 @@ class Stream:
         self._add(Kind.SINK, self.schema, sink=sink, **options)
 
     # --- shared ------------------------------------------------------------------------------
+
+    def add_stateful(
+        self,
+        kind: Kind,
+        spec: StatefulSpec,
+        *others: Stream,
+        name: str,
+        shards: int,
+        approach: Approach | None,
+        fragment: str | None,
+    ) -> Stream:
+        """A step with state over this stream and others, checked by building its operator."""
+        inputs = (self._port, *(self._from_here(other, name) for other in others))
+        schemas = tuple(port.schema for port in inputs)
+        try:
+            operator = spec.operator(*schemas)
+            further = tuple(
+                (each, spec.further_schema(each, *schemas)) for each in spec.further_outputs
+            )
+        except UsageError as error:
+            raise type(error)(f"step {name!r}: {error}") from error
+        return self._add(
+            kind,
+            operator.output_schema,
+            inputs=inputs,
+            spec=spec,
+            keys=spec.keys(0) or None,
+            late_schema=plain_schema(self.schema) if spec.route_late else None,
+            further=further,
+            **self._options(name, shards, approach, fragment, None),
+        )
 
     def _named(self, name: str | None, kind: Kind) -> str:
         return self._query.free_name(kind) if name is None else checked_name(name)

@@ -129,6 +129,7 @@ class _Judge:
         self, node: NodePlan, stream: list[Row | Punctuation]
     ) -> tuple[list[Row], list[Row]]:
         spec = node.program.stateful
+        assert spec is None or isinstance(spec, AggregateSpec), "scenarios hold aggregates"
         late: list[Row] = []
         if spec is None:
             wanted = [item for item in stream if not isinstance(item, Punctuation)]

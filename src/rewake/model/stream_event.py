@@ -15,7 +15,7 @@ are the same however often they are produced or read again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -31,12 +31,14 @@ class StreamEvent:
 
     Invariant: `0 <= start <= position`; the batch may be empty when the event only carries a
     watermark, or covers positions whose tuples went elsewhere.  `start` is `position` unless given.
+    `port` says by which of an operator's inputs it came: 0 unless the operator has several.
     """
 
     position: int
     batch: pa.RecordBatch
     watermark: int | None = None
     start: int = -1
+    port: int = 0
 
     def __post_init__(self) -> None:
         if self.start < 0:
@@ -51,12 +53,12 @@ class StreamEvent:
         """The part before `position` and the part from it on, which keeps the watermark."""
         rows = max(position - self.position, 0)
         first = min(position, self.position)
-        head = StreamEvent(first, self.batch.slice(0, rows), None, self.start)
+        head = replace(self, position=first, batch=self.batch.slice(0, rows), watermark=None)
         tail = self.batch.slice(rows)
-        return head, StreamEvent(self.end - tail.num_rows, tail, self.watermark, position)
+        return head, replace(self, position=self.end - tail.num_rows, batch=tail, start=position)
 
     def holding(self, batch: pa.RecordBatch) -> StreamEvent:
         """The same stretch of the stream with other tuples, at most as many as it covers."""
         position = self.end - int(batch.num_rows)
         assert position >= self.start, "more tuples than positions: this step must log its output"
-        return StreamEvent(position, batch, self.watermark, self.start)
+        return replace(self, position=position, batch=batch)

@@ -21,7 +21,6 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
-from rewake.operators.spec_json import spec_to_json
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.writer import LogWriter
 
@@ -153,8 +152,9 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
         for number, each in enumerate(plan.outputs)
     }
     if plan.program.stateful is not None:
-        metadata["operator"] = json.dumps(spec_to_json(plan.program.stateful))
-        # What the operator is given is what would be late: only with it can state be typed.
-        given = plan.program.late_schema(plan.inputs[0].schema)
-        metadata["rows"] = given.serialize().to_pybytes()
+        stateful = plan.program.stateful
+        metadata["operator"] = json.dumps({"kind": stateful.kind, **stateful.describe()})
+        # Only with the columns that the operator is given can its state be typed.
+        given = plan.program.given_schemas(*plan.input_schemas)
+        metadata["rows"] = given[0].serialize().to_pybytes()
     return metadata

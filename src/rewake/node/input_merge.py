@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +48,8 @@ class Taken(NamedTuple):
 @dataclass(slots=True)
 class _Channel:
     schema: pa.Schema
+    # The input of the operator that its tuples go to.
+    port: int = 0
     # The next position to arrive, and to be consumed: consumed <= expected.
     expected: int = 0
     consumed: int = 0
@@ -72,8 +74,9 @@ class InputMerge:
     `script` lasts, the recorded order is followed.
     """
 
-    def __init__(self, schemas: Sequence[pa.Schema]) -> None:
-        self._channels = [_Channel(schema) for schema in schemas]
+    def __init__(self, schemas: Sequence[pa.Schema], ports: Sequence[int] | None = None) -> None:
+        ports = [0] * len(schemas) if ports is None else ports
+        self._channels = [_Channel(*each) for each in zip(schemas, ports, strict=True)]
         self._script: deque[Determinant] = deque()
         self._fresh: list[Determinant] = []
         # Determinants of turns whose input may be asked for again, with their own end each.
@@ -190,7 +193,7 @@ class InputMerge:
             event = event.split(each.consumed)[1]
         if event.start > each.consumed:
             # What lies between was lost upstream; its positions pass all the same.
-            event = StreamEvent(event.position, event.batch, event.watermark, each.consumed)
+            event = replace(event, start=each.consumed)
         if limit is not None and event.end > limit:
             event, rest = event.split(limit)
             each.waiting.appendleft(rest)
@@ -214,7 +217,8 @@ class InputMerge:
             if not recorded:
                 self._fresh.append(determinant)
             self._past.append((self.position, determinant))
-        return StreamEvent(self.position - event.batch.num_rows, event.batch, passed, start)
+        position, port = self.position - event.batch.num_rows, self._channels[channel].port
+        return StreamEvent(position, event.batch, passed, start, port)
 
     @property
     def following(self) -> bool:

@@ -75,7 +75,9 @@ class Node:
         self.plan = plan
         self.epoch = epoch
         self.limits = limits or NodeLimits()
-        self.merge = InputMerge([each.schema for each in plan.inputs])
+        self.merge = InputMerge(
+            [each.schema for each in plan.inputs], [each.port for each in plan.inputs]
+        )
         self.recovery = recovery
         self._sequence = next_sequence
         self._end = next_position if plan.logs else epoch * _POSITIONS_PER_LIFE
@@ -121,7 +123,7 @@ class Node:
         if plan.transparent or plan.sink is not None:
             return cls(plan, epoch, limits=limits)
         seen: list[Frame] = []
-        operator = plan.program.operator(plan.inputs[0].schema)
+        operator = plan.program.operator(*plan.input_schemas)
         recovery = plan.approach.build(operator, plan.program.emit, _noting(frames, seen))
         return cls(
             plan,

@@ -12,8 +12,9 @@ columns; what is restored may be older than the operator, and `replay` brings it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +30,16 @@ from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, field_of
 from rewake.operators.count_routing import CountRouter
-from rewake.operators.functions import AggregateFunction
+from rewake.operators.descriptions import (
+    function_to_json,
+    function_words,
+    window_to_json,
+    window_words,
+)
+from rewake.operators.functions import AggregateFunction, UserDefined
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import PartRows, Router, Routing
 from rewake.operators.running_routing import RunningRouter, current_values
@@ -64,6 +72,59 @@ class AggregateSpec:
     null_keys: str = "group"
     route_late: bool = False
     window_columns: tuple[str, str] = field(default=("window_start", "window_end"))
+
+    kind: ClassVar[str] = "aggregate"
+    further_outputs: ClassVar[Sequence[str]] = ()
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """Time windows stand where time says; count windows where counting began (Hwang 3.2.2)."""
+        aligned = isinstance(self.window, TimeWindow)
+        return OperatorClass.CONVERGENT_CAPABLE if aligned else OperatorClass.DETERMINISTIC
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """Tuples of a key belong together."""
+        assert port == 0, "an aggregate has one input"
+        return tuple(self.by)
+
+    def operator(self, *schemas: pa.Schema) -> Aggregate:
+        """A new operator."""
+        (schema,) = schemas
+        return Aggregate(self, schema)
+
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
+        """It has no further outputs."""
+        raise UsageError(f"an aggregate has no output {output!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """As values that JSON can hold; what equals its default is left out."""
+        described: dict[str, Any] = {
+            "by": list(self.by),
+            "window": window_to_json(self.window),
+            "aggregates": [function_to_json(function) for function in self.aggregates],
+        }
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name not in described and value != each.default:
+                described[each.name] = list(value) if isinstance(value, tuple) else value
+        return described
+
+    def code(self) -> Sequence[Callable[..., Any]]:
+        """The functions of user-defined aggregates."""
+        return [
+            each
+            for function in self.aggregates
+            if isinstance(function, UserDefined)
+            for each in (function.update, function.merge, function.result)
+            if each is not None
+        ]
+
+    def words(self) -> Iterable[str]:
+        """Functions and keys, then the window."""
+        yield f"{', '.join(map(function_words, self.aggregates))} by {', '.join(self.by)}"
+        window = window_words(self.window, self.time)
+        window += f", at most {self.timeout} of {self.time}" if self.timeout is not None else ""
+        yield window + (f", slack {self.slack}" if self.slack else "")
 
 
 def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:

@@ -1,4 +1,4 @@
-"""The program of a fragment: steps, perhaps an aggregate, further steps, then outputs.
+"""The program of a fragment: steps, perhaps one with state, further steps, then outputs.
 
 A fragment is what fails, checkpoints and recovers together (Hwang 4.2's checkpoint unit).  Its
 program is a value that is part of a query's plan; `operator` and `emit` make the working parts that
@@ -22,22 +22,29 @@ from typing import Any
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.shuffle import Shuffle
-from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
+from rewake.operators.splitting import SplitStep
+from rewake.operators.stateful import (
+    FURTHER_PORTS,
+    LATE_PORT,
+    RESULTS_PORT,
+    Emissions,
+    Outcome,
+    StatefulOperator,
+    StatefulSpec,
+)
 from rewake.operators.stateless import (
     FilterStep,
     MapStep,
     StatelessOperator,
     StatelessStep,
     apply_steps,
-    check_schema,
-    one_to_one,
+    must_log,
     plain_batch,
     plain_schema,
     schema_after,
 )
+from rewake.operators.stepped import SteppedOperator, check_room
 
 __all__ = [
     "FilterStep",
@@ -47,12 +54,13 @@ __all__ = [
     "StatelessStep",
 ]
 
-RESULTS_PORT, LATE_PORT = 0, 1
-
 
 @dataclass(frozen=True, slots=True)
 class OutputRoute:
-    """What an output gets: of the results (port 0) or late tuples (port 1), one part by key."""
+    """What an output gets: one part by key of what a port gives.
+
+    Ports: results (0), late tuples (1), and what else a step emits (from 2 on).
+    """
 
     port: int = RESULTS_PORT
     keys: tuple[str, ...] | None = None
@@ -60,8 +68,8 @@ class OutputRoute:
     parts: int = 1
 
     def __post_init__(self) -> None:
-        if self.port not in (RESULTS_PORT, LATE_PORT):
-            raise UsageError(f"a fragment has ports 0 (results) and 1 (late), not {self.port}")
+        if self.port < 0:
+            raise UsageError(f"ports of a fragment are numbered from 0, not {self.port}")
         if not 0 <= self.part < self.parts:
             raise UsageError(f"part {self.part} is not one of {self.parts} parts")
         if self.parts > 1 and not self.keys:
@@ -98,7 +106,7 @@ class _Routing:
 
 
 class _Routes:
-    """The routings of both ports, made when needed; copies of a program start without them."""
+    """The routings of all ports, made when needed; copies of a program start without them."""
 
     def __init__(self) -> None:
         self._ports: dict[int, _Routing] = {}
@@ -117,8 +125,10 @@ class FragmentProgram:
     """What a fragment computes, and what goes to which of its outputs."""
 
     before: tuple[StatelessStep, ...] = ()
-    stateful: AggregateSpec | None = None
+    stateful: StatefulSpec | None = None
     after: tuple[StatelessStep, ...] = ()
+    # Divides the results by predicates, each with a port of its own; no results then are left.
+    split: SplitStep | None = None
     routes: tuple[OutputRoute, ...] = (OutputRoute(),)
     _routings: _Routes = field(default_factory=_Routes, init=False, repr=False, compare=False)
 
@@ -126,45 +136,62 @@ class FragmentProgram:
         late = any(route.port == LATE_PORT for route in self.routes)
         if late and (self.stateful is None or not self.stateful.route_late):
             raise UsageError("an output for late tuples needs an aggregate with route_late=True")
+        if self.split is not None and self.stateful is not None:
+            raise UsageError("a split divides the results of steps without state")
 
     @property
     def stateless(self) -> bool:
         """Whether nothing is kept between stream events."""
         return self.stateful is None
 
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of the results, for input of this schema."""
-        schema = schema_after(self.before, schema)
+    @property
+    def must_log(self) -> str:
+        """Why its output, without state, still cannot be made again; mostly nothing."""
+        return must_log(self.steps)
+
+    def output_schema(self, *schemas: pa.Schema) -> pa.Schema:
+        """The columns of the results, for inputs of these columns."""
+        schema, *others = self.given_schemas(*schemas)
         if self.stateful is not None:
-            schema = Aggregate(self.stateful, schema).output_schema
+            schema = self.stateful.operator(schema, *others).output_schema
         return plain_schema(schema_after(self.after, schema))
 
-    def late_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of late tuples: what the aggregate is given."""
-        if self.stateful is None:
-            raise UsageError("a fragment without windows has no late tuples")
-        return plain_schema(schema_after(self.before, schema))
+    def given_schemas(self, *schemas: pa.Schema) -> tuple[pa.Schema, ...]:
+        """The columns that the state is given, which are also those of late tuples."""
+        if not self.before:
+            return tuple(plain_schema(schema) for schema in schemas)
+        (schema,) = schemas
+        return (plain_schema(schema_after(self.before, schema)),)
 
-    def operator(self, schema: pa.Schema) -> StatefulOperator:
+    def operator(self, *schemas: pa.Schema) -> StatefulOperator:
         """A new operator: the steps before, and the state if there is any."""
+        if self.stateful is not None and not self.before:
+            return self.stateful.operator(*schemas)
+        (schema,) = schemas
         if self.stateful is None:
             return StatelessOperator(self.before, schema)
-        if not self.before:
-            return Aggregate(self.stateful, schema)
-        return SteppedAggregate(self.before, self.stateful, schema)
+        inner = self.stateful.operator(schema_after(self.before, schema))
+        return SteppedOperator(self.before, inner, schema)
 
     def emit(self, outcome: Outcome) -> Emissions:
         """A turn's outputs: results through the steps after, late tuples as they are."""
         emissions: list[tuple[int, pa.RecordBatch]] = []
         if outcome.results is not None:
-            emissions += self._emit_results(outcome.results)
-        if outcome.late is not None:
-            emissions += self._routings.of(self.routes, LATE_PORT).emit(plain_batch(outcome.late))
-        return emissions if outcome.late is None else sorted(emissions, key=_output)
+            emissions += self._routed(plain_batch(apply_steps(self.after, outcome.results)))
+        if outcome.late is None and not outcome.others:
+            return emissions
+        late = [] if outcome.late is None else [(LATE_PORT, outcome.late)]
+        for port, batch in (*late, *outcome.others):
+            emissions += self._routings.of(self.routes, port).emit(plain_batch(batch))
+        return sorted(emissions, key=_output)
 
-    def _emit_results(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        batch = plain_batch(apply_steps(self.after, batch))
-        return self._routings.of(self.routes, RESULTS_PORT).emit(batch)
+    def _routed(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        if self.split is None:
+            return self._routings.of(self.routes, RESULTS_PORT).emit(batch)
+        emissions: list[tuple[int, pa.RecordBatch]] = []
+        for number, part in enumerate(self.split.divide(batch)):
+            emissions += self._routings.of(self.routes, FURTHER_PORTS + number).emit(part)
+        return sorted(emissions, key=_output)
 
     def apply(self, batch: pa.RecordBatch, covered: int | None = None) -> Emissions:
         """The outputs of a stateless fragment that is not logged.
@@ -177,7 +204,7 @@ class FragmentProgram:
             return []
         result = plain_batch(apply_steps(self.steps, batch))
         check_room(result.num_rows, batch.num_rows if covered is None else covered, self.steps)
-        return self._routings.of(self.routes, RESULTS_PORT).emit(result)
+        return self._routed(result)
 
     @property
     def steps(self) -> tuple[StatelessStep, ...]:
@@ -187,55 +214,3 @@ class FragmentProgram:
 
 def _output(emission: tuple[int, Any]) -> int:
     return emission[0]
-
-
-def check_room(tuples: int, covered: int, steps: Sequence[StatelessStep]) -> None:
-    """Refuse more tuples than there are positions for them."""
-    if tuples > covered:
-        names = ", ".join(repr(step.name) for step in steps)
-        raise UsageError(
-            f"the steps {names} made {tuples} tuples of a stream event of {covered} positions; a "
-            "step that multiplies tuples must be in a fragment that logs its output: keep it as a "
-            "stream of its own, or put it behind the aggregate"
-        )
-
-
-class SteppedAggregate(Aggregate):
-    """An aggregate behind stateless steps, which work on whole stream events."""
-
-    def __init__(
-        self, steps: Sequence[StatelessStep], spec: AggregateSpec, schema: pa.Schema
-    ) -> None:
-        super().__init__(spec, schema_after(steps, schema))
-        self._steps = tuple(steps)
-        self._input_schema = schema
-        self._divisible = one_to_one(steps)
-
-    @property
-    def divisible(self) -> bool:
-        """Whether each tuple keeps its position."""
-        return self._divisible and not self.running
-
-    @property
-    def input_schema(self) -> pa.Schema:
-        """The columns of stream events, before the steps."""
-        return self._input_schema
-
-    @property
-    def columns_read(self) -> Sequence[str]:
-        """All: which of them the steps read is the steps' business."""
-        return list(self._input_schema.names)
-
-    def process(self, event: StreamEvent) -> Outcome:
-        """Apply the steps, then the aggregate."""
-        return super().process(self._stepped(event))
-
-    def replay(self, event: StreamEvent) -> int:
-        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
-        return super().replay(self._stepped(event))
-
-    def _stepped(self, event: StreamEvent) -> StreamEvent:
-        check_schema(event, self._input_schema)
-        batch = apply_steps(self._steps, event.batch)
-        check_room(batch.num_rows, event.end - event.start, self._steps)
-        return event.holding(batch)

@@ -1,4 +1,4 @@
-"""An aggregate's specification as plain values, so that a log can say what made it.
+"""Reading back what an aggregate's specification says of itself, so that a log can tell.
 
     {"by": ["item_id"],
      "window": {"kind": "count", "size": 10, "advance": 10},
@@ -13,7 +13,6 @@ that a spec read back describes the operator but cannot compute.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from rewake.model.errors import UsageError
@@ -32,7 +31,7 @@ from rewake.operators.functions import (
 )
 from rewake.operators.windows import CountWindow, RunningWindow, TimeWindow
 
-__all__ = ["spec_from_json", "spec_to_json"]
+__all__ = ["spec_from_json"]
 
 _FUNCTIONS: dict[str, type[AggregateFunction]] = {
     kind.__name__.lower(): kind
@@ -43,26 +42,14 @@ _WINDOWS: dict[str, type[CountWindow | TimeWindow | RunningWindow]] = {
     "time": TimeWindow,
     "running": RunningWindow,
 }
-_STATED = ("by", "window", "aggregates")
-_DEFAULTS = {each.name: each.default for each in fields(AggregateSpec) if each.name not in _STATED}
-
-
-def spec_to_json(spec: AggregateSpec) -> dict[str, Any]:
-    """The spec as values that JSON can hold."""
-    described: dict[str, Any] = {
-        "by": list(spec.by),
-        "window": _window_to_json(spec.window),
-        "aggregates": [_function_to_json(function) for function in spec.aggregates],
-    }
-    for name, default in _DEFAULTS.items():
-        value = getattr(spec, name)
-        if value != default:
-            described[name] = list(value) if isinstance(value, tuple) else value
-    return described
+_STATED = ("kind", "by", "window", "aggregates")
 
 
 def spec_from_json(described: Mapping[str, Any]) -> AggregateSpec:
     """The spec that was described; `UsageError` when it is none that this version knows."""
+    kind_of_operator = described.get("kind", AggregateSpec.kind)
+    if kind_of_operator != AggregateSpec.kind:
+        raise UsageError(f"this describes a step of kind {kind_of_operator!r}, not an aggregate")
     try:
         window = dict(described["window"])
         kind = _WINDOWS[window.pop("kind")]
@@ -81,21 +68,6 @@ def spec_from_json(described: Mapping[str, Any]) -> AggregateSpec:
             f"this does not describe an aggregate ({type(error).__name__}: {error}); it may come "
             "from a newer version"
         ) from error
-
-
-def _window_to_json(window: CountWindow | TimeWindow | RunningWindow) -> dict[str, Any]:
-    if isinstance(window, RunningWindow):
-        return {"kind": "running"}
-    kind = "count" if isinstance(window, CountWindow) else "time"
-    return {"kind": kind, "size": window.size, "advance": window.advance}
-
-
-def _function_to_json(function: AggregateFunction) -> dict[str, Any]:
-    name = type(function).__name__.lower()
-    described = {"function": name, "column": function.column, "name": function.name}
-    if isinstance(function, UserDefined):
-        return described | {"initial": list(function.initial)}
-    return described
 
 
 def _function_from_json(described: Mapping[str, Any]) -> AggregateFunction:

@@ -7,17 +7,21 @@ and an id (the position of the tuple that opened it, unique for ever).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.classes import OperatorClass
 
 # (output number, tuples); outputs without tuples are left out.
 Emissions = Sequence[tuple[int, pa.RecordBatch]]
+
+# The outputs of a step: its results, its late tuples, and what else it declares.
+RESULTS_PORT, LATE_PORT, FURTHER_PORTS = 0, 1, 2
 
 NO_SLOTS = np.zeros(0, np.int32)
 NO_IDS = np.zeros(0, np.int64)
@@ -37,6 +41,8 @@ class Outcome(NamedTuple):
     opened_ids: Int64s
     ended_ids: Int64s
     touched_slots: Int32s = NO_SLOTS
+    # Tuples for further outputs of the step, by number from `FURTHER_PORTS` on.
+    others: Emissions = ()
 
 
 class StoredParts(NamedTuple):
@@ -57,7 +63,10 @@ class StatefulOperator(Protocol):
     """An operator that recovery approaches can drive."""
 
     output_schema: pa.Schema
-    late_tuples: int
+
+    @property
+    def late_tuples(self) -> int:
+        """How many tuples came too late for their parts."""
 
     @property
     def divisible(self) -> bool:
@@ -104,3 +113,40 @@ class StatefulOperator(Protocol):
 
     def end_replay(self) -> None:
         """All restored parts are up to date: from here on, `process`."""
+
+
+class StatefulSpec(Protocol):
+    """What a stateful step computes, as a value: part of a query, of its plan and of its logs."""
+
+    # What it is called in plans and logs.
+    kind: ClassVar[str]
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """What a restart from nothing would do to its output."""
+
+    @property
+    def route_late(self) -> bool:
+        """Whether late tuples are emitted on an output of their own."""
+
+    @property
+    def further_outputs(self) -> Sequence[str]:
+        """Names of outputs besides results and late tuples, in the order of their ports."""
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """The columns by which an input is divided among shards; none: it cannot be divided."""
+
+    def operator(self, *schemas: pa.Schema) -> StatefulOperator:
+        """A new operator for inputs of these columns; raises when they do not fit."""
+
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+        """The columns of one of the further outputs."""
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides its results but code, as JSON values."""
+
+    def code(self) -> Sequence[Callable[..., Any]]:
+        """The user's functions, whose code decides its results, too."""
+
+    def words(self) -> Iterable[str]:
+        """What it does, in a few short lines for people."""

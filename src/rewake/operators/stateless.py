@@ -31,7 +31,8 @@ Formula: TypeAlias = Any
 class StatelessStep(Protocol):
     """A step from batch to batch that keeps nothing between them.
 
-    A step whose attribute `one_to_one` is true makes exactly one tuple of each, in its place.
+    A step whose attribute `one_to_one` is true makes exactly one tuple of each, in its place.  One
+    whose output cannot be made again position by position says why in `must_log`.
     """
 
     @property
@@ -92,25 +93,37 @@ class FilterStep:
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The tuples for which the predicate is true."""
+        mask = self.flags(batch)
+        return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+
+    def flags(self, batch: pa.RecordBatch) -> pa.Array:
+        """For each tuple whether the predicate is true, false or null."""
         mask = self._mask(batch)
         if len(mask) != batch.num_rows:
             raise UsageError(
                 f"step {self.name!r}: its function gave {len(mask)} flags for {batch.num_rows} "
                 "tuples; give one for each"
             )
-        return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+        return mask
 
 
 @dataclass(frozen=True)
 class MapStep:
     """Computes each of its columns; a function that gives a whole batch stands for its columns.
 
-    A function may give more or fewer tuples than it got, if all of the step's columns agree.
+    A function may give fewer tuples than it got, if all of the step's columns agree, and with
+    `many` also more.
     """
 
     columns: tuple[tuple[str, Formula], ...]
     name: str = "map"
+    many: bool = False
     _bindings: _Bindings = _bindings()
+
+    @property
+    def must_log(self) -> str:
+        """More tuples than positions: where they stand must be written down."""
+        return "it makes several tuples of one" if self.many else ""
 
     @property
     def one_to_one(self) -> bool:
@@ -288,6 +301,11 @@ class StatelessOperator:
 def one_to_one(steps: Sequence[StatelessStep]) -> bool:
     """Whether each tuple becomes exactly one, in its place."""
     return all(getattr(step, "one_to_one", False) for step in steps)
+
+
+def must_log(steps: Sequence[StatelessStep]) -> str:
+    """Why the output of some steps cannot be made again, if so."""
+    return next((why for step in steps if (why := getattr(step, "must_log", ""))), "")
 
 
 def schema_after(steps: Sequence[StatelessStep], schema: pa.Schema) -> pa.Schema:

@@ -314,7 +314,8 @@ class ContinuousEventualCheckpointing:
         if live is None:
             # The watermark behind the last replayed tuple may or may not have been applied
             # before the crash; applying it again changes nothing.
-            live = StreamEvent(past.end, event.batch.slice(0, 0), event.watermark)
+            nothing = event.batch.slice(0, 0)
+            live = StreamEvent(past.end, nothing, event.watermark, port=event.port)
         if live.end == live.start and live.watermark is None:
             return NOTHING
         return self.turn(live, now_ms)

@@ -11,6 +11,8 @@ batches where the order of all tuples may matter, since there is a clock, are le
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from numba import njit
@@ -87,7 +89,7 @@ def in_key_order(operator: StatefulOperator, event: StreamEvent) -> StreamEvent:
     places = None if keys is None else _order(keys)
     if places is None:
         return event
-    return StreamEvent(event.position, event.batch.take(places), event.watermark, event.start)
+    return replace(event, batch=event.batch.take(places))
 
 
 def in_short_order(operator: StatefulOperator, slots: Int32s) -> Int32s:

@@ -17,7 +17,6 @@ from rewake.log.layout import segment_id
 from rewake.log.testing import sample_turn
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.functions import Avg
-from rewake.operators.spec_json import spec_to_json
 from rewake.operators.windows import count_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.targets import Targets
@@ -29,7 +28,7 @@ SPEC = AggregateSpec(
 )
 METADATA: dict[str, str | bytes] = {
     "schema": Aggregate(SPEC, SCHEMA).output_schema.serialize().to_pybytes(),
-    "operator": json.dumps(spec_to_json(SPEC)),
+    "operator": json.dumps(SPEC.describe()),
 }
 TURN_TUPLES = 100
 TURNS = 40
@@ -139,7 +138,7 @@ def test_the_facts_are_those_of_the_log(log: Path) -> None:
     assert (found["first_sequence"], found["end_sequence"], found["durable"]) == (0, TURNS, TURNS)
     assert found["torn_bytes"] == 0
     assert found["bytes"] == sum(frame.length for frame in frames)
-    assert found["operator"] == spec_to_json(SPEC)
+    assert found["operator"] == SPEC.describe()
     names = ["sequence", "position", "t_end", "timestamp", "open_windows", "records", "offset"]
     for shown, frame in zip(found["frames"], frames, strict=True):
         assert [shown[name] for name in names] == [getattr(frame, name) for name in names]
@@ -422,11 +421,11 @@ def test_without_metadata_windows_have_no_keys(tmp_path: Path) -> None:
         {"schema": METADATA["schema"], "operator": '{"by": 5}'},
         {
             "schema": METADATA["schema"],
-            "operator": json.dumps(spec_to_json(SPEC) | {"by": ["avg_item_price"]}),
+            "operator": json.dumps(SPEC.describe() | {"by": ["avg_item_price"]}),
         },
         {
             "schema": METADATA["schema"],
-            "operator": json.dumps(spec_to_json(SPEC) | {"by": ["no_such_column"]}),
+            "operator": json.dumps(SPEC.describe() | {"by": ["no_such_column"]}),
         },
     ],
 )

@@ -153,10 +153,10 @@ def _approaches(query: Query) -> None:
     [
         (_read_twice, "'items' and 'a' cannot share fragment 'f': 'items' is also read by sink-2"),
         (_by_key, "tuples are divided by key among 2 shards"),
-        (_two_aggregates, "a fragment holds one aggregate, and 'averages' is one already"),
+        (_two_aggregates, "a fragment holds one step with state, and 'averages' is one already"),
         (_producers, "producers cannot be asked twice"),
         (_several_inputs, "'both' has several inputs"),
-        (_late, "late tuples leave the fragment"),
+        (_late, "leaves the fragment of its step"),
         (_approaches, "they have different approaches"),
     ],
 )

@@ -20,7 +20,7 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.spec_json import spec_from_json, spec_to_json
+from rewake.operators.spec_json import spec_from_json
 from rewake.operators.stateful import StoredParts
 from rewake.operators.windows import RunningWindow, count_window, running
 
@@ -185,7 +185,7 @@ def test_footprints_that_no_operator_leaves_are_refused():
 def test_a_running_window_can_be_described():
     """So that a log can say what made it."""
     spec = operator().spec
-    described = spec_to_json(spec)
+    described = spec.describe()
     assert described["window"] == {"kind": "running"}
     assert spec_from_json(described).window == RunningWindow()
 

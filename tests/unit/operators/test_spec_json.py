@@ -19,7 +19,7 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.spec_json import spec_from_json, spec_to_json
+from rewake.operators.spec_json import spec_from_json
 from rewake.operators.windows import count_window, time_window
 
 names = st.text(min_size=1, max_size=8)
@@ -46,13 +46,13 @@ specs = st.builds(
 @given(specs)
 def test_a_spec_survives_json(spec: AggregateSpec) -> None:
     """What is read back equals what was written, whatever it is."""
-    assert spec_from_json(json.loads(json.dumps(spec_to_json(spec)))) == spec
+    assert spec_from_json(json.loads(json.dumps(spec.describe()))) == spec
 
 
 def test_what_is_as_usual_is_left_out() -> None:
     """A description of the plainest aggregate is plain."""
     spec = AggregateSpec(by=["k"], window=count_window(10), aggregates=[Avg("v", "mean")])
-    assert spec_to_json(spec) == {
+    assert spec.describe() == {
         "by": ["k"],
         "window": {"kind": "count", "size": 10, "advance": 10},
         "aggregates": [{"function": "avg", "column": "v", "name": "mean"}],
@@ -70,7 +70,7 @@ def test_of_a_users_function_only_its_name_is_kept() -> None:
         result=lambda state: state[0],
     )
     spec = AggregateSpec(by=["k"], window=count_window(2), aggregates=[function])
-    described = spec_to_json(spec)
+    described = spec.describe()
     assert described["aggregates"] == [
         {"function": "userdefined", "column": "v", "name": "spread", "initial": [0.0, 1.0]}
     ]

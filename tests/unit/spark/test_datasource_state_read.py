@@ -15,7 +15,6 @@ from rewake.model.errors import OutOfRange, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
-from rewake.operators.spec_json import spec_to_json
 from rewake.operators.windows import count_window, running, time_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import Extent, OpenOnly
@@ -47,7 +46,7 @@ class Run:
         operator = Aggregate(spec, schema)
         described = {
             "schema": operator.output_schema.serialize().to_pybytes(),
-            "operator": json.dumps(spec_to_json(spec)),
+            "operator": json.dumps(spec.describe()),
             "rows": schema.serialize().to_pybytes(),
         } | metadata
         create_log(folder, "log", {k: v for k, v in described.items() if v is not None})
@@ -249,7 +248,7 @@ def test_a_log_that_does_not_say_its_input_is_read_by_its_results(tmp_path: Path
     create_log(
         tmp_path / "keyless",
         "keyless",
-        {"schema": dropped, "operator": json.dumps(spec_to_json(spec))},
+        {"schema": dropped, "operator": json.dumps(spec.describe())},
     )
     with pytest.raises(SchemaMismatch, match="of which type the key column 'item' is"):
         state(tmp_path / "keyless")

@@ -11,7 +11,6 @@ from rich.text import Text
 from rewake.cli.inspect.rendering import bytes_text, described, print_facts, wide_console
 from rewake.lab.inspection import FORMAT_VERSION, FrameFacts, LogInspection
 from rewake.log.layout import segment_id
-from rewake.operators.spec_json import spec_to_json
 
 __all__ = ["log_object", "print_log"]
 
@@ -42,7 +41,7 @@ def log_object(found: LogInspection) -> dict[str, Any]:
         "bytes": report.bytes,
         "torn_bytes": report.torn_bytes,
         "extent": asdict(found.extent),
-        "operator": spec_to_json(found.made.spec) if found.made.spec else None,
+        "operator": found.made.spec.describe() if found.made.spec else None,
         "damage": damage,
         "segments": [asdict(segment) for segment in report.segments],
         "frames": [asdict(frame) for frame in found.frames],

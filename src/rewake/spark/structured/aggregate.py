@@ -35,7 +35,6 @@ from rewake.operators.functions import (
     asked_for,
     listed,
 )
-from rewake.operators.spec_json import spec_to_json
 from rewake.operators.windows import CountWindow, TimeWindow
 from rewake.spark.slots import slots
 from rewake.spark.structured.observe import observed
@@ -177,7 +176,7 @@ def _transformed(
     results = _results_schema(name, spec, schema)
     folder = ShardFolder(at)
     count = shards or _default_shards(frame.sparkSession, folder)
-    described = spec_to_json(spec)
+    described = spec.describe()
     read = {*spec.by, *(each.column for each in spec.aggregates), spec.time}
     columns = [[each.name, str(each.type)] for each in schema if each.name in read]
     folder.check_operator({"operator": described, "columns": columns, "shards": count})
