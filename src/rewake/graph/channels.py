@@ -82,9 +82,10 @@ class Channels:
         """The input channels of one node."""
         head = fragment.head
         if head.source is not None:
-            return (InputPlan(head.name, head.source.schema, source=head.source),)
+            schema, idle = head.source.schema, head.idle_after_ms
+            return (InputPlan(head.name, schema, source=head.source, idle_after_ms=idle),)
         if head.kind is Kind.ENTRY:
-            return (InputPlan(head.name, head.schema),)
+            return (InputPlan(head.name, head.schema, idle_after_ms=head.idle_after_ms),)
         found = []
         for upstream, port, division, number in self._links[fragment]:
             united = head.kind is Kind.UNION

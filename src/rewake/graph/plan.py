@@ -37,6 +37,8 @@ class InputPlan:
     source: Source | None = None
     # The input of the program that its tuples go to: 0 unless that has several.
     port: int = 0
+    # How long nothing may come from outside before nobody waits for it any more.
+    idle_after_ms: float | None = None
 
     @property
     def produced(self) -> bool:

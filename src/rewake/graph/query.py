@@ -29,6 +29,7 @@ from rewake.graph.stream import LoopStream, Stream
 from rewake.model.connectors import Source
 from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
+from rewake.model.units import duration_ns
 from rewake.operators.stateless import plain_schema
 from rewake.recovery.approach import Approach, approach_named, chosen_approach
 
@@ -68,10 +69,16 @@ class Query:
         shards: int = 1,
         approach: Approach | str | None = None,
         fragment: str | None = None,
+        idle_after: str | None = None,
     ) -> Stream:
-        """A stream that can be read again from any position."""
+        """A stream that can be read again from any position.
+
+        After `idle_after` (such as "5s") without tuples nobody waits for its time any more: windows
+        over several streams close by the time of the others.
+        """
         schema = _checked_schema(name, source.schema)
-        return self._begin(name, Kind.SOURCE, schema, shards, approach, fragment, source)
+        options = (shards, approach, fragment, idle_after)
+        return self._begin(name, Kind.SOURCE, schema, *options, source)
 
     def entry(
         self,
@@ -81,10 +88,11 @@ class Query:
         shards: int = 1,
         approach: Approach | str | None = None,
         fragment: str | None = None,
+        idle_after: str | None = None,
     ) -> Stream:
         """A stream that producers outside of Rewake write; it is logged as it arrives."""
         schema = _checked_schema(name, schema)
-        return self._begin(name, Kind.ENTRY, schema, shards, approach, fragment)
+        return self._begin(name, Kind.ENTRY, schema, shards, approach, fragment, idle_after)
 
     def loop(self, name: str, schema: pa.Schema, *, shards: int = 1) -> LoopStream:
         """A stream that will be closed with one made further down, by `close_with`.
@@ -103,6 +111,7 @@ class Query:
         shards: int,
         approach: Approach | str | None,
         fragment: str | None,
+        idle_after: str | None,
         source: Source | None = None,
     ) -> Stream:
         step = Step(
@@ -114,6 +123,7 @@ class Query:
             approach_named(approach) if isinstance(approach, str) else approach,
             checked_name(fragment) if fragment is not None else None,
             source=source,
+            idle_after_ms=None if idle_after is None else _silence_ms(name, idle_after),
         )
         return Stream(self, Port(self.add(step)))
 
@@ -200,6 +210,13 @@ def _checked_schema(name: str, schema: Any) -> pa.Schema:
     if twice:
         raise UsageError(f"step {name!r}: two columns are named {sorted(twice)[0]!r}; rename one")
     return plain_schema(schema.remove_metadata())
+
+
+def _silence_ms(name: str, idle_after: str) -> float:
+    milliseconds = duration_ns(idle_after) / 1e6
+    if milliseconds <= 0:
+        raise UsageError(f"step {name!r}: idle_after must be longer than nothing")
+    return milliseconds
 
 
 def _article(kind: Kind) -> str:

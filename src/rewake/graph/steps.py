@@ -95,6 +95,8 @@ class Step:
     further: tuple[tuple[str, pa.Schema], ...] = ()
     source: Source | None = None
     sink: Sink | None = None
+    # How long a source or entry may be silent before nobody waits for its time any more.
+    idle_after_ms: float | None = None
     spec: StatefulSpec | None = None
     stateless: StatelessStep | None = None
     split: SplitStep | None = None

@@ -23,6 +23,9 @@ import pyarrow as pa
 NO_TIME = -(2**63)
 # Watermark of a stream that has ended: above every timestamp.
 END_OF_TIME = 2**63 - 1
+# In place of a watermark: nothing has come for a while, and nobody shall wait for this stream until
+# its next tuple or watermark.  Operators never see it.
+IDLE = 2**63 - 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import OperatingFault, UsageError
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import IDLE, StreamEvent
 from rewake.net.authentication import Token
 from rewake.net.connection import Connection
 from rewake.net.loop import Loop
@@ -249,9 +250,13 @@ class Subscription(_Client):
             self.ended = True
             return None
         event = self._fresh(event_of(packet, self._schema))
-        if event is not None:
-            connection.send(Ack(event.end, event.end))
-        return event
+        if event is None:
+            return None
+        connection.send(Ack(event.end, event.end))
+        if event.watermark != IDLE:
+            return event
+        # Silence is between nodes; a reader notices it without being told.
+        return replace(event, watermark=None) if event.batch.num_rows else None
 
     def _fresh(self, event: StreamEvent) -> StreamEvent | None:
         """What of a stream event has not been read yet."""

@@ -6,6 +6,9 @@ decides who comes next; the choice is recorded as a determinant (channel, first 
 written in the frame of the next turn that leaves one, before any result that depends on it can
 leave the node.  After a crash the recorded order is followed through the end of the log (tc).
 
+The time of the whole is that of the channel that is furthest behind, but for those that said they
+are idle.  When all are, so is the whole: whoever comes next must not wait for it either.
+
 A determinants section: columns channel, first, span of the turns since the frame before; then, per
 channel, the next position and the watermark after this turn.
 """
@@ -23,7 +26,7 @@ import pyarrow as pa
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog
-from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
+from rewake.model.stream_event import END_OF_TIME, IDLE, NO_TIME, StreamEvent
 from rewake.node.messages import Packet
 from rewake.node.packets import event_of
 from rewake.operators.arrays import Int64s
@@ -38,11 +41,20 @@ class Determinant(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What the next turn consumes: of which channel, there, and in the fragment's own time."""
+    """What the next turn consumes: of which channel, there, and in the fragment's own time.
+
+    `idle`: with it the last channel fell silent.
+    """
 
     channel: int
     there: StreamEvent
     here: StreamEvent
+    idle: bool = False
+
+    @property
+    def passed_on(self) -> int | None:
+        """What those who come next are told of time."""
+        return IDLE if self.idle else self.here.watermark
 
 
 @dataclass(slots=True)
@@ -54,6 +66,8 @@ class _Channel:
     expected: int = 0
     consumed: int = 0
     watermark: int = NO_TIME
+    # Whether nobody shall wait for it at present.
+    idle: bool = False
     waiting: deque[Packet | StreamEvent] = field(default_factory=deque)
     waiting_bytes: int = 0
     # Where the stream ends, once that has been said; `ended` once it has been consumed.
@@ -83,6 +97,7 @@ class InputMerge:
         self._past: deque[tuple[int, Determinant]] = deque()
         self._next = 0
         self._watermark = NO_TIME
+        self._idle = False
         self.position = 0
 
     @property
@@ -101,7 +116,7 @@ class InputMerge:
         each.waiting.clear()
         each.waiting_bytes = 0
         each.expected = each.consumed = position
-        each.final_at, each.ended = -1, False
+        each.final_at, each.ended, each.idle = -1, False, False
         each.watermark = NO_TIME
         if not self.several:
             self.position = position
@@ -145,6 +160,11 @@ class InputMerge:
         each.waiting_bytes += _size(item)
         each.expected = item.end
         return True
+
+    def fell_silent(self, channel: int) -> None:
+        """Nothing has come for long: nobody shall wait for this channel."""
+        expected = self._channels[channel].expected
+        self.offer(channel, Packet(expected, expected, 0, IDLE))
 
     def end(self, channel: int) -> None:
         """The channel's source has ended where it stands now."""
@@ -199,17 +219,32 @@ class InputMerge:
             each.waiting.appendleft(rest)
             each.waiting_bytes += _size(rest)
         each.consumed = event.end
-        if event.watermark is not None:
+        if event.watermark is not None or event.batch.num_rows:
+            each.idle = event.watermark == IDLE
+        if event.watermark is not None and not each.idle:
             each.watermark = max(each.watermark, event.watermark)
         if isinstance(item, Packet) and item.final:
-            each.ended = True
+            each.ended, each.idle = True, False
             each.watermark = END_OF_TIME
-        return Taken(channel, event, self._here(channel, event, recorded=recorded))
+        here = self._here(channel, event, recorded=recorded)
+        was_idle, self._idle = self._idle, self._all_idle()
+        return Taken(channel, event, here, self._idle and not was_idle)
+
+    def _all_idle(self) -> bool:
+        """Whether every channel that may still bring something is idle."""
+        open_ones = [each for each in self._channels if not each.ended]
+        return bool(open_ones) and all(each.idle for each in open_ones)
+
+    def _time(self) -> int:
+        """How far time has come in all channels that are waited for."""
+        if self._all_idle():
+            return self._watermark
+        return min(each.watermark for each in self._channels if not each.idle)
 
     def _here(self, channel: int, event: StreamEvent, *, recorded: bool) -> StreamEvent:
         start, span = self.position, event.end - event.start
         self.position += span
-        watermark = min(each.watermark for each in self._channels)
+        watermark = self._time()
         passed = watermark if watermark > self._watermark else None
         self._watermark = max(self._watermark, watermark)
         if self.several:

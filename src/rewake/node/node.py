@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from rewake.graph.plan import NodePlan
@@ -106,6 +107,8 @@ class Node:
         self._last_turn = (0, 0)
         self._finished = False
         self._rewound = False
+        # By channel: the position that was expected, since when, and whether silence was told.
+        self._heard: dict[int, tuple[int, float, bool]] = {}
         self.tuples_in = self.tuples_out = 0
 
     @classmethod
@@ -213,7 +216,7 @@ class Node:
         if self.plan.sink is not None:
             commands: list[NodeCommand] = [Deliver(taken.channel, taken.there)]
         elif self.recovery is None:
-            commands = self._pass_through(taken.here)
+            commands = self._pass_through(taken)
         else:
             commands = self._turn(taken, now_ms)
         return commands + self._acknowledge(taken.channel) + self._perhaps_finish()
@@ -227,7 +230,8 @@ class Node:
             rates.processed(tuples, elapsed_us)
         self._last_turn = (0, 0)
 
-    def _pass_through(self, event: StreamEvent) -> list[NodeCommand]:
+    def _pass_through(self, taken: Taken) -> list[NodeCommand]:
+        event = replace(taken.here, watermark=taken.passed_on)
         if self._rewound:
             self._rewound = False
             self.outputs.restart(event.start)
@@ -245,7 +249,7 @@ class Node:
         self._last_turn = (int(taken.here.batch.num_rows), turn.checks)
         rows = sum(batch.num_rows for _, batch in turn.outputs)
         self.tuples_out += rows
-        watermark = None if replayed else taken.here.watermark
+        watermark = None if replayed else taken.passed_on
         if not self.plan.logs:
             return self._forward_unlogged(turn.outputs, rows, watermark)
         record = turn.record
@@ -317,13 +321,28 @@ class Node:
             commands += self._release(*needs)
         return commands + self._perhaps_finish()
 
-    def tick(self) -> list[NodeCommand]:
+    def tick(self, now_ms: float) -> list[NodeCommand]:
         """Once in a while: nothing may stay unsaid because no further turn comes to say it."""
+        self._notice_silence(now_ms)
         if self.recovery is None or not self.plan.logs or self._pending or self.recovering:
             return self._perhaps_finish()
         if not self._frame_marks or self._frame_marks[-1][1] != self._sequence:
             self._frame_marks.append((self._end, self._sequence))
         return self._release(*self._needs()) + self._perhaps_finish()
+
+    def _notice_silence(self, now_ms: float) -> None:
+        """Tell of inputs from outside that brought nothing for as long as they may be silent."""
+        for channel, each in enumerate(self.plan.inputs):
+            if each.idle_after_ms is None or not self.wants(channel):
+                continue
+            expected = self.merge.expected(channel)
+            heard, since, told = self._heard.get(channel, (-1, now_ms, False))
+            if expected != heard:
+                self._heard[channel] = (expected, now_ms, False)
+            elif not told and now_ms - since >= each.idle_after_ms:
+                if not self.merge.announced_end(channel):
+                    self.merge.fell_silent(channel)
+                self._heard[channel] = (expected, since, True)
 
     def _release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
         """Tell upstream what is not needed any more, and trim what nobody needs."""

@@ -253,8 +253,9 @@ class NodeHost(Endpoint):
         return lambda: node.arrived(channel, item)
 
     def _tick(self) -> None:
-        assert self.node is not None
-        self._do("tick", self.node.tick)
+        node = self.node
+        assert node is not None
+        self._do("tick", lambda: node.tick(self.world.now_ms))
         self.after(_TICK_MS, self._tick)
 
     def _heartbeat(self) -> None:

@@ -85,7 +85,7 @@ def test_a_producer_begins_where_everything_before_it_is_durable() -> None:
     host.perform("work", host.node.work(0.0))
     assert second.said == [], "ten tuples are on their way to the disk, ten are not even that"
     host.perform("durable", host.node.durable(2))
-    host.perform("tick", host.node.tick())
+    host.perform("tick", host.node.tick(0.0))
     assert second.said[0] == Begins(20, 1)
 
 
@@ -99,7 +99,7 @@ def test_a_producer_that_left_while_it_waited_is_not_answered() -> None:
     third = host.produce()
     host.perform("work", host.node.work(0.0))
     host.perform("durable", host.node.durable(1))
-    host.perform("tick", host.node.tick())
+    host.perform("tick", host.node.tick(0.0))
     assert second.said == []
     assert third.said[0] == Begins(10, 1)
     assert isinstance(third.said[-1], Begins | Ack)

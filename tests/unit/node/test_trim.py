@@ -36,7 +36,7 @@ def _node() -> Node:
 
 
 def _trims(node: Node) -> list[int]:
-    return [each.before for each in node.tick() if isinstance(each, Trim)]
+    return [each.before for each in node.tick(0.0) if isinstance(each, Trim)]
 
 
 def test_a_watermark_that_stands_alone_is_kept_as_long_as_its_position_is_needed() -> None:
