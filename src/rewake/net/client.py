@@ -63,7 +63,7 @@ class Endpoint(NamedTuple):
             raise UsageError(f"{path} is not an endpoint of a query ({error})") from error
 
 
-class _Client:
+class Client:
     """A loop, and a way to find nodes; a `Handler` of the loop."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -133,7 +133,7 @@ class _Client:
         self.close()
 
 
-class Subscription(_Client):
+class Subscription(Client):
     """Reads one shard of a stream from a position on, live.
 
     `past` opens the stream's log at a position once the query is over and its nodes have left, and
@@ -268,7 +268,7 @@ class Subscription(_Client):
         return event
 
 
-class Producer(_Client):
+class Producer(Client):
     """Sends tuples into an entry of a query; what `acknowledged` covers is durable there.
 
     Positions count the tuples of the entry.  After a restart, continue at `position`.

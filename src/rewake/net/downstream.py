@@ -7,11 +7,11 @@ from itertools import count
 from typing import Any
 
 from rewake.graph.plan import NodePlan
-from rewake.model.errors import BadPeer
+from rewake.model.errors import BadPeer, UsageError
 from rewake.net.connection import Connection
 from rewake.net.loop import Loop
 from rewake.node.commands import NodeCommand
-from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
+from rewake.node.messages import Ack, Begins, Packet, Peek, Produce, Refused, Subscribe
 from rewake.node.node import Node
 
 
@@ -104,6 +104,8 @@ class Downstream:
             self._subscribe(connection, message)
         elif isinstance(message, Produce) and connection not in self._produces:
             self._produce(connection, message)
+        elif isinstance(message, Peek) and number is None:
+            self._answer(connection, message)
         else:
             raise BadPeer(f"{connection.peer} sent {type(message).__name__} out of turn")
 
@@ -114,6 +116,15 @@ class Downstream:
         self._subscribers[number] = connection
         self._number_of[connection] = number
         self._perform("subscribed", self._node.subscribed(number, message))
+
+    def _answer(self, connection: Connection, message: Peek) -> None:
+        if message.node != self._plan.name:
+            raise BadPeer(f"this is node {self._plan.name!r}, not {message.node!r}")
+        try:
+            connection.send(self._node.early())
+        except UsageError as error:
+            connection.send(Refused(str(error)))
+        connection.finish(self._loop.now())
 
     def _produce(self, connection: Connection, message: Produce) -> None:
         channel = next(

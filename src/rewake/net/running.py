@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
+
 from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
@@ -17,6 +19,7 @@ from rewake.model.errors import OperatingFault, RewakeError, UsageError
 from rewake.net.calibration import calibration
 from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
+from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
 from rewake.net.listener import LOOPBACK
 from rewake.net.node_host import NodeTask
@@ -135,11 +138,7 @@ class RunningQuery:
         self, stream: str, *, shard: int = 0, position: int = 0, name: str = "client"
     ) -> Subscription:
         """Read a stream from a position on, live; from its log when the query is over."""
-        places = self.plan.streams.get(stream)
-        if not places:
-            known = ", ".join(sorted(self.plan.streams)) or "none"
-            raise UsageError(f"the query has no stream {stream!r}; it has {known}")
-        node, output = places[shard]
+        node, output = self._places(stream)[shard]
         schema = self.plan.node(node).outputs[output].schema
 
         def past(position: int) -> StreamReader | None:
@@ -155,6 +154,23 @@ class RunningQuery:
         return Subscription(
             self.endpoint, stream, schema, shard=shard, position=position, name=name, past=past
         )
+
+    def early(self, stream: str) -> pa.Table:
+        """What the open windows behind a stream come to so far, as a table of its columns.
+
+        The query goes on as if nothing had been asked, and recovery knows nothing of it.
+        """
+        places = self._places(stream)
+        schema = self.plan.node(places[0][0]).outputs[places[0][1]].schema
+        with EarlyResults(self.endpoint, stream, schema) as asked:
+            return pa.Table.from_batches(asked.batches(), schema)
+
+    def _places(self, stream: str) -> tuple[tuple[str, int], ...]:
+        places = self.plan.streams.get(stream)
+        if not places:
+            known = ", ".join(sorted(self.plan.streams)) or "none"
+            raise UsageError(f"the query has no stream {stream!r}; it has {known}")
+        return places
 
     def produce(self, entry: str, *, name: str = "producer") -> Producer:
         """Send tuples into an entry."""

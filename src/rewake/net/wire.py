@@ -93,6 +93,7 @@ class Kind(IntEnum):
     REFUSED = 19
     ACK = 20
     PRODUCE = 21
+    PEEK = 22
     REGISTER = 32
     WELCOME = 33
     PEER_MOVED = 34
@@ -163,6 +164,7 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         node_messages.Produce,
         {"node": TEXT, "channel": TEXT, "producer": TEXT, "epoch": COUNT},
     ),
+    Kind.PEEK: (node_messages.Peek, {"node": TEXT}),
     Kind.REGISTER: (
         node_messages.Register,
         {"node": TEXT, "address": ADDRESS, "pid": COUNT, "host": TEXT},

@@ -90,6 +90,16 @@ class Produce:
     epoch: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """A client asks what the open windows of a node come to so far; a packet is the answer.
+
+    The packet starts at the node's input position.
+    """
+
+    node: str
+
+
 # --- with the coordinator ------------------------------------------------------------------------
 
 

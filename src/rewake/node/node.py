@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from rewake.graph.plan import NodePlan
 from rewake.log.frame import Frame, SectionKind, TurnRecord
+from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.node.commands import (
     Acknowledge,
@@ -430,6 +431,20 @@ class Node:
     def foretelling(self) -> Foretelling | None:
         """Its recovery, if that knows beforehand what a crash would cost."""
         return self.recovery if isinstance(self.recovery, Foretelling) else None
+
+    def early(self) -> Packet:
+        """What open windows come to so far; it starts at the input position, and is no output."""
+        if self.recovery is None or self.recovering:
+            raise UsageError(
+                f"node {self.plan.name!r} has no early results now: it keeps no windows, or is "
+                "still being rebuilt"
+            )
+        batch = self.plan.program.early(self.recovery.operator)
+        start = self.merge.position
+        if batch is None or not batch.num_rows:
+            return Packet(start, start)
+        rows = int(batch.num_rows)
+        return Packet(start, start + rows, rows, None, batch.serialize())
 
     def progress(self) -> dict[str, float]:
         """Figures of the moment."""

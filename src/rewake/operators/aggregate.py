@@ -285,12 +285,36 @@ class Aggregate:
         )
 
     def current(self, slots: Int32s) -> pa.RecordBatch:
-        """The current values of running windows, in the order of `slots`; they go on."""
-        assert isinstance(self._router, RunningRouter), "a window that closes has no current value"
+        """The current values of windows, one for each key, in the order of `slots`; they go on."""
+        assert isinstance(self._router, RunningRouter | TumblingCountRouter), "windows overlap"
         counts = self._router.counts_of(slots)
         columns = self._aggregation.current(self._no_tuples(), current_values(slots, 0), counts)
         keys = self._keys.table.columns(slots)
         return pa.RecordBatch.from_arrays([*keys, *columns], schema=self.output_schema)
+
+    def early(self) -> pa.RecordBatch | None:
+        """What open windows come to so far; time windows as if time ended now, in a copy."""
+        slots = np.flatnonzero(self.opened_at >= 0).astype(np.int32)
+        if not slots.size:
+            return None
+        if isinstance(self._router, TimeRouter):
+            return self._copy(slots).punctuate(0, TIME_LIMIT).results
+        if isinstance(self._router, CountRouter):
+            raise UsageError(
+                "count windows that overlap or time out have no early results; ask for those of "
+                "windows that tumble"
+            )
+        return self.current(slots)
+
+    def _copy(self, slots: Int32s) -> Aggregate:
+        """An operator of its own with the same open parts."""
+        copy = Aggregate(self.spec, self.schema)
+        ids, rows = self.ids_of(slots), np.arange(slots.size)
+        stored = StoredParts(ids, ids, [self.snapshot_columns(slots)], [rows], [slots.size])
+        nothing = StoredParts(ids[:0], ids[:0], [], [], [])
+        copy.restore(nothing, stored, clock=self.clock, late_tuples=0)
+        copy.end_replay()
+        return copy
 
     def _check_schema(self, event: StreamEvent) -> None:
         schema = event.batch.schema

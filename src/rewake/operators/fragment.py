@@ -29,6 +29,7 @@ from rewake.operators.stateful import (
     LATE_PORT,
     RESULTS_PORT,
     Emissions,
+    Foreseeing,
     Outcome,
     StatefulOperator,
     StatefulSpec,
@@ -192,6 +193,13 @@ class FragmentProgram:
         for number, part in enumerate(self.split.divide(batch)):
             emissions += self._routings.of(self.routes, FURTHER_PORTS + number).emit(part)
         return sorted(emissions, key=_output)
+
+    def early(self, operator: StatefulOperator) -> pa.RecordBatch | None:
+        """What open parts come to so far, as results of the fragment; `UsageError` if unknown."""
+        if not isinstance(operator, Foreseeing):
+            raise UsageError("only windows that are still open have early results")
+        batch = operator.early()
+        return None if batch is None else plain_batch(apply_steps(self.after, batch))
 
     def apply(self, batch: pa.RecordBatch, covered: int | None = None) -> Emissions:
         """The outputs of a stateless fragment that is not logged.

@@ -8,7 +8,7 @@ and an id (the position of the tuple that opened it, unique for ever).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,9 @@ class Outcome(NamedTuple):
     touched_slots: Int32s = NO_SLOTS
     # Tuples for further outputs of the step, by number from `FURTHER_PORTS` on.
     others: Emissions = ()
+    # Open parts that tuples alone would not bring back, because where a watermark stood decided
+    # something about them, and a replay may not repeat it: they leave a CHECK with this turn.
+    unrepeatable_slots: Int32s = NO_SLOTS
 
 
 class StoredParts(NamedTuple):
@@ -113,6 +116,14 @@ class StatefulOperator(Protocol):
 
     def end_replay(self) -> None:
         """All restored parts are up to date: from here on, `process`."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """What an operator offers besides that can say what its open parts come to so far."""
+
+    def early(self) -> pa.RecordBatch | None:
+        """The results of all open parts as they stand; they go on as if nothing was asked."""
 
 
 class StatefulSpec(Protocol):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.stateful import Outcome, StatefulOperator, StoredParts
+from rewake.operators.stateful import Foreseeing, Outcome, StatefulOperator, StoredParts
 from rewake.operators.stateless import StatelessStep, apply_steps, check_schema, one_to_one
 
 __all__ = ["SteppedOperator", "check_room"]
@@ -66,6 +66,12 @@ class SteppedOperator:
     def divisible(self) -> bool:
         """Whether each tuple keeps its position, and the operator does not mind."""
         return self._one_to_one and self.inner.divisible
+
+    def early(self) -> pa.RecordBatch | None:
+        """What its open parts come to so far, if it can say."""
+        if not isinstance(self.inner, Foreseeing):
+            raise UsageError(f"{type(self.inner).__name__} has no early results")
+        return self.inner.early()
 
     # --- the rest is the operator's own ------------------------------------------------------
 

@@ -123,6 +123,10 @@ class TumblingCountRouter(KeyedRouter):
         _replay(keys, position, self._count, self._opened_at, applied, slots)
         return slots, NO_CLOSINGS
 
+    def counts_of(self, slots: Array) -> Int64s:
+        """How many tuples windows hold."""
+        return self._count[slots].astype(np.int64)
+
     def snapshot_columns(self, slots: Array) -> list[Array]:
         """The number of tuples in each window."""
         return [self._count[slots]]
