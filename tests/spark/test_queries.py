@@ -45,7 +45,7 @@ def test_every_node_killed_once_while_data_flows(
     result = run_on(node_session, small(tmp_path), tmp_path, kills("items", "cheap", "averages"))
     assert_right(result)
     assert {blow.node for blow in result.blows} == {"items", "cheap", "averages"}
-    assert all(result.status[name]["epoch"] == 2 for name in ("items", "cheap", "averages"))
+    assert all(result.status[name]["epoch"] >= 2 for name in ("items", "cheap", "averages"))
 
 
 def test_a_node_that_sleeps_is_ended_and_its_successor_finishes(

@@ -42,7 +42,8 @@ _MEGABYTE = 1 << 20
 
 
 @contextmanager
-def _folder(parent: Path) -> Iterator[Path]:
+def bench_folder(parent: Path) -> Iterator[Path]:
+    """A folder that is gone afterwards, on the disk that is measured."""
     path = Path(tempfile.mkdtemp(prefix="rewake-bench-", dir=parent))
     try:
         yield path
@@ -121,7 +122,7 @@ def _warm_turns(keys: int) -> int:
 def _throughput(folder: Path, rounds: int) -> list[Row]:
     """Aggregate with CEC and a stable log against the same operator without."""
     batches = item_batches(100_000, 400)
-    with _folder(folder) as path:
+    with bench_folder(folder) as path:
         native, checkpointed = _Native(_TUMBLING, batches), _Checkpointed(_TUMBLING, batches, path)
         for contender in (native, checkpointed):
             contender.run(_warm_turns(100_000))
@@ -150,7 +151,7 @@ def _variant(
     folder: Path, name: str, spec: AggregateSpec, batches: list[pa.RecordBatch], target: str
 ) -> Row:
     """Throughput of another kind of key or window, with CEC and a stable log."""
-    with _folder(folder) as path:
+    with bench_folder(folder) as path:
         checkpointed = _Checkpointed(spec, batches, path)
         checkpointed.run(_warm_turns(100_000))
         seconds = [checkpointed.run(100) for _ in range(5)]
@@ -162,7 +163,7 @@ def _variant(
 def _key_growth(folder: Path, rounds: int) -> Row:
     """Cost per tuple with a million keys against a thousand."""
     few, many = item_batches(1_000, 400), item_batches(1_000_000, 400)
-    with _folder(folder) as first, _folder(folder) as second:
+    with bench_folder(folder) as first, bench_folder(folder) as second:
         small = _Checkpointed(_TUMBLING, few, first)
         large = _Checkpointed(_TUMBLING, many, second)
         small.run(_warm_turns(1_000))
@@ -198,7 +199,7 @@ def _memory() -> Row:
 def _checkpoint_load(folder: Path) -> Row:
     """Rebuild an operator from an eventual checkpoint of 500,000 records, files not cached."""
     batches = item_batches(250_000, 400)
-    with _folder(folder) as path:
+    with bench_folder(folder) as path:
         checkpointed = _Checkpointed(_TUMBLING, batches, path)
         extent = 0
         while extent < 500_000:
@@ -229,7 +230,7 @@ def _append_against_dd(folder: Path, rounds: int) -> list[Row]:
     count = 128
 
     def append() -> float:
-        with _folder(folder) as path:
+        with bench_folder(folder) as path:
             create_log(path, "bench")
             with open_log_writer(path, limits=Limits(batch_bytes=_MEGABYTE)) as writer:
                 start = time.perf_counter()
@@ -239,7 +240,7 @@ def _append_against_dd(folder: Path, rounds: int) -> list[Row]:
                 return time.perf_counter() - start
 
     def dd() -> float:
-        with _folder(folder) as path:
+        with bench_folder(folder) as path:
             (path / "input").write_bytes(payload * count)
             command = [
                 "dd",

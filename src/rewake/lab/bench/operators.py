@@ -1,0 +1,118 @@
+"""`rewake bench operators`: every operator alone, on one core and one disk.
+
+Each runs as the planner would run it: what has state, or unites streams, is logged and synced under
+continuous eventual checkpointing; filters, maps and splits make their output again on demand and
+keep no log.  Of operators with state also: what one part takes in a snapshot, and how many parts a
+second can be snapshotted and restored.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rewake.lab.bench.core import bench_folder
+from rewake.lab.bench.operator_cases import Case, cases
+from rewake.lab.bench.rows import Progress, Row
+from rewake.log.columns import pack_columns
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.stateful import StatefulOperator, StoredParts
+from rewake.recovery.approach import approach_named
+from rewake.stores import create_log, open_log_writer
+
+__all__ = ["run"]
+
+
+class _Transparent:
+    """Steps without a log: apply, encode for forwarding."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    def run(self, events: Iterable[StreamEvent]) -> float:
+        start = time.perf_counter()
+        for event in events:
+            for _, batch in self._case.program.apply(event.batch):
+                batch.serialize()
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Logged:
+    """A program under CEC with a stable log; a run ends when all of it is durable."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.operator = case.program.operator(*case.schemas)
+        self._recovery = approach_named("cec").build(self.operator, case.program.emit, ())
+        create_log(folder, "bench")
+        self._writer = open_log_writer(folder)
+
+    def run(self, events: Iterable[StreamEvent]) -> float:
+        start = time.perf_counter()
+        for event in events:
+            record = self._recovery.turn(event).record
+            if record is not None:
+                self._writer.append(record)
+        self._writer.flush()
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _measured(case: Case, folder: Path, rounds: int) -> list[Row]:
+    with bench_folder(folder) as path:
+        contender = _Logged(case, path) if case.logged else _Transparent(case)
+        turns = case.turns()
+        contender.run(next(turns) for _ in range(case.warm))
+        seconds = [
+            contender.run([next(turns) for _ in range(case.measured)]) for _ in range(rounds)
+        ]
+        state = _state(case, contender.operator) if isinstance(contender, _Logged) else []
+        contender.close()
+    tuples = case.measured * case.event_tuples
+    rate = tuples / 1e6 / statistics.median(seconds)
+    return [Row(case.name, rate, "M tuples/s", case.target, case.note), *state]
+
+
+def _state(case: Case, operator: StatefulOperator) -> list[Row]:
+    """What the open parts take, and how fast they are snapshotted and restored."""
+    slots = np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
+    if not slots.size:
+        return []
+    start = time.perf_counter()
+    columns = operator.snapshot_columns(slots)
+    size = len(pack_columns(columns))
+    taken = time.perf_counter() - start
+    ids = operator.ids_of(slots)
+    stored = StoredParts(ids, ids, [columns], [np.arange(slots.size)], [slots.size])
+    nothing = StoredParts(ids[:0], ids[:0], [], [], [])
+    fresh = case.program.operator(*case.schemas)
+    start = time.perf_counter()
+    fresh.restore(nothing, stored, clock=operator.clock, late_tuples=0)
+    restored = time.perf_counter() - start
+    note = f"{slots.size:,} open parts"
+    return [
+        Row(f"{case.name}: state", size / slots.size, "bytes per part", note=note),
+        Row(f"{case.name}: snapshot", slots.size / 1e6 / taken, "M parts/s"),
+        Row(f"{case.name}: restore", slots.size / 1e6 / restored, "M parts/s"),
+    ]
+
+
+def run(
+    folder: Path, progress: Progress, *, quick: bool = False, only: Sequence[str] = ()
+) -> list[Row]:
+    """All figures; `quick` runs fewer rounds, for trying it out."""
+    rows: list[Row] = []
+    for case in cases():
+        if only and case.name not in only:
+            continue
+        progress(case.name)
+        rows += _measured(case, folder, 3 if quick else 9)
+    return rows
