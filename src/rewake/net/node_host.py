@@ -324,7 +324,7 @@ class NodeHost:
 
     def _heartbeat(self) -> None:
         self._tell_progress()
-        self._perform("tick", self._node.tick())
+        self._perform("tick", self._node.tick(time.monotonic() * 1e3))
         self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
 
     def _tell_progress(self) -> None:

@@ -31,7 +31,7 @@ _TIMED = pa.schema([("item_id", pa.int32()), ("item_price", pa.int32()), ("at", 
 
 @dataclass(frozen=True)
 class Case:
-    """A program and its input: `batch(turn)` gives a turn's tuples, and by which input they come."""
+    """A program and its input: `batch(turn)` gives tuples, and by which input they come."""
 
     name: str
     program: FragmentProgram
