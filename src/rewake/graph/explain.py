@@ -32,7 +32,8 @@ def _told(
     seen: Overview, box: Box, edge: Edge | None, first: str, rest: str, told: set[str]
 ) -> Iterable[str]:
     """One fragment and what it feeds; `first` goes before its name, `rest` before other lines."""
-    words = [] if edge is None else [*(["late tuples"] if edge.late else []), edge.words]
+    late = ["late tuples"] if edge is not None and edge.late else []
+    words = [] if edge is None else [*late, edge.ports, edge.words]
     over = ", ".join(each for each in words if each)
     over = f"  <- {over}" if over else ""
     if box.name in told:
@@ -61,7 +62,7 @@ def _details(box: Box) -> Iterable[str]:
     yield from box.work
     yield box.log
     approach = f"approach {box.approach}, " if box.approach else ""
-    yield f"{approach}output {box.guarantee}"
+    yield f"{box.operator_class}, {approach}output {box.guarantee}"
 
 
 def _streams(plan: Plan) -> Iterable[str]:

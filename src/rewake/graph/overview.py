@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rewake.graph.plan import NodePlan, Plan
+from rewake.graph.plan import InputPlan, NodePlan, OutputPlan, Plan
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, StatelessStep
 from rewake.operators.splitting import SplitStep
+from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 
 PRECISE = "precise"
 
@@ -28,6 +29,8 @@ class Edge:
     # How tuples are divided among the shards.
     words: str
     late: bool
+    # Which output of the start, and which input of the end, where there are several.
+    ports: str
     # Whether it leads back to a fragment that comes before, or to the same one.
     back: bool
 
@@ -52,6 +55,12 @@ class Box:
     def shards(self) -> int:
         """How many nodes run it."""
         return len(self.nodes)
+
+    @property
+    def operator_class(self) -> str:
+        """What a restart without any state would do to its output (Hwang 3.2.2)."""
+        node = self.nodes[0]
+        return node.program.operator_class(len(node.inputs)).words
 
     @property
     def approach(self) -> str:
@@ -107,11 +116,22 @@ def _edges(plan: Plan, order: list[str]) -> Iterable[Edge]:
                 continue
             start = nodes[channel.upstream]
             route = start.program.routes[channel.output]
-            key = (start.fragment, node.fragment, route.port)
+            key = (start.fragment, node.fragment, route.port, channel.port)
             if key not in seen:
                 seen.add(key)
                 back = order.index(start.fragment) >= order.index(node.fragment)
-                yield Edge(*key[:2], _division(start, node, route), route.port == 1, back)
+                ports = _ports(start.outputs[channel.output], route, node, channel)
+                words = _division(start, node, route)
+                yield Edge(*key[:2], words, route.port == LATE_PORT, ports, back)
+
+
+def _ports(output: OutputPlan, route: OutputRoute, end: NodePlan, channel: InputPlan) -> str:
+    words = []
+    if route.port >= FURTHER_PORTS:
+        words.append(output.stream.rpartition(".")[2])
+    if len(end.input_schemas) > 1:
+        words.append(f"input {channel.port + 1}")
+    return ", ".join(words)
 
 
 def _division(start: NodePlan, end: NodePlan, route: OutputRoute) -> str:

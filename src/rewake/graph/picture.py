@@ -139,7 +139,7 @@ def _text(x: float, y: float, text: str, ink: str, style: str = "") -> str:
 
 
 def _label(edge: Edge) -> str:
-    return ", ".join(each for each in ("late" if edge.late else "", edge.words) if each)
+    return ", ".join(each for each in ("late" if edge.late else "", edge.ports, edge.words) if each)
 
 
 def _apart(edges: Iterable[Edge]) -> list[Edge]:
@@ -149,7 +149,8 @@ def _apart(edges: Iterable[Edge]) -> list[Edge]:
         known = pairs.get((edge.start, edge.end))
         words = edge.words if known is None else f"{_label(known)} + {_label(edge)}"
         late = edge.late and known is None
-        pairs[edge.start, edge.end] = Edge(edge.start, edge.end, words, late, False)
+        ports = edge.ports if known is None else ""
+        pairs[edge.start, edge.end] = Edge(edge.start, edge.end, words, late, ports, False)
     return list(pairs.values())
 
 

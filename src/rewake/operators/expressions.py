@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -52,6 +52,9 @@ class Expression:
     """An SQL expression, by its text; syntax is checked at once, columns by `bind`."""
 
     text: str
+
+    # Each tuple gives its value by itself, whatever stands around it.
+    tuple_by_tuple: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):

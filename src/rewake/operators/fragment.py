@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
+from rewake.operators.classes import OperatorClass
 from rewake.operators.shuffle import Shuffle
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import (
@@ -40,6 +41,7 @@ from rewake.operators.stateless import (
     StatelessOperator,
     StatelessStep,
     apply_steps,
+    least_class,
     must_log,
     plain_batch,
     plain_schema,
@@ -149,6 +151,15 @@ class FragmentProgram:
     def must_log(self) -> str:
         """Why its output, without state, still cannot be made again; mostly nothing."""
         return must_log(self.steps)
+
+    def operator_class(self, inputs: int = 1) -> OperatorClass:
+        """What a restart from nothing would do to its output; `inputs`: how many are united."""
+        if self.stateful is None and inputs > 1:
+            return OperatorClass.ARBITRARY  # who comes first is chance
+        known = [least_class(self.steps)]
+        known += [] if self.stateful is None else [self.stateful.operator_class]
+        known += [] if self.split is None else [self.split.operator_class]
+        return min(known)
 
     def output_schema(self, *schemas: pa.Schema) -> pa.Schema:
         """The columns of the results, for inputs of these columns."""

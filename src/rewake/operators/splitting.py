@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.operators.arrays import Array
+from rewake.operators.classes import OperatorClass
 from rewake.operators.stateless import FilterStep
 
 __all__ = ["SplitStep"]
@@ -32,6 +33,11 @@ class SplitStep:
         """The outputs, in the order of their ports."""
         names = tuple(name for name, _ in self.outputs)
         return names if self.rest is None else (*names, self.rest)
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """That of its predicates."""
+        return min(step.operator_class for _, step in self.outputs)
 
     def divide(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """The tuples of each output."""

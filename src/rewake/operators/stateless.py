@@ -20,6 +20,7 @@ import pyarrow as pa
 from rewake.model.errors import DamagedFrame, RewakeError, SchemaMismatch, UsageError
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.stateful import NO_IDS, NO_SLOTS, Outcome, StoredParts
 
@@ -32,7 +33,8 @@ class StatelessStep(Protocol):
     """A step from batch to batch that keeps nothing between them.
 
     A step whose attribute `one_to_one` is true makes exactly one tuple of each, in its place.  One
-    whose output cannot be made again position by position says why in `must_log`.
+    whose output cannot be made again position by position says why in `must_log`.  Without an
+    `operator_class` it is taken to be deterministic.
     """
 
     @property
@@ -84,6 +86,11 @@ class FilterStep:
             )
         return schema
 
+    @property
+    def operator_class(self) -> OperatorClass:
+        """Each tuple is judged by itself; of a function of the user's that is not known."""
+        return _class_of([self.predicate])
+
     def _bind(self, schema: pa.Schema) -> ArrowFunction:
         return _bound(self.predicate, schema, self.name)
 
@@ -126,6 +133,11 @@ class MapStep:
         return "it makes several tuples of one" if self.many else ""
 
     @property
+    def operator_class(self) -> OperatorClass:
+        """Each tuple is computed by itself; of a function of the user's that is not known."""
+        return _class_of([formula for _, formula in self.columns])
+
+    @property
     def one_to_one(self) -> bool:
         """What is bound gives one value for each tuple; bare functions may give any number."""
         return all(hasattr(formula, "bind") for _, formula in self.columns)
@@ -162,6 +174,11 @@ class MapStep:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SchemaMismatch(f"step {self.name!r}: two columns are named {twice!r}")
+
+
+def _class_of(formulas: Sequence[Formula]) -> OperatorClass:
+    alone = all(getattr(formula, "tuple_by_tuple", False) for formula in formulas)
+    return OperatorClass.REPEATABLE if alone else OperatorClass.DETERMINISTIC
 
 
 def _bound(formula: Formula, schema: pa.Schema, step: str) -> ArrowFunction:
@@ -306,6 +323,12 @@ def one_to_one(steps: Sequence[StatelessStep]) -> bool:
 def must_log(steps: Sequence[StatelessStep]) -> str:
     """Why the output of some steps cannot be made again, if so."""
     return next((why for step in steps if (why := getattr(step, "must_log", ""))), "")
+
+
+def least_class(steps: Sequence[StatelessStep]) -> OperatorClass:
+    """What is known of some steps together."""
+    known = [getattr(step, "operator_class", OperatorClass.DETERMINISTIC) for step in steps]
+    return min(known, default=OperatorClass.REPEATABLE)
 
 
 def schema_after(steps: Sequence[StatelessStep], schema: pa.Schema) -> pa.Schema:
