@@ -7,6 +7,8 @@ module imports what is heavy (numba, pyarrow, pyspark) inside its function, so t
 
 import sys
 import traceback
+from collections.abc import Callable
+from inspect import cleandoc
 from typing import Annotated
 
 import typer
@@ -71,15 +73,20 @@ def _options(
     """Take the options that go before a command."""
 
 
+def _help_of(command: Callable[..., None]) -> str:
+    """Its docstring, in which raw text can only spell the mark that keeps lines as they are."""
+    return cleandoc(command.__doc__ or "").replace("\\b\n", "\b\n")
+
+
 # --- the commands ----------------------------------------------------------------------------
 
 app.add_typer(bench, name="bench")
-app.command("doctor")(doctor)
-app.command("demo")(demo)
-app.command("drill")(drill)
+app.command("doctor", help=_help_of(doctor))(doctor)
+app.command("demo", help=_help_of(demo))(demo)
+app.command("drill", help=_help_of(drill))(drill)
 app.command("report", help=REPORT_HELP)(report)
-app.command("migrate")(migrate)
-app.command("explain")(explain)
+app.command("migrate", help=_help_of(migrate))(migrate)
+app.command("explain", help=_help_of(explain))(explain)
 app.add_typer(inspect, name="inspect")
 app.command("reproduce", help=REPRODUCE_HELP)(reproduce)
 app.command("simulate", help=SIMULATE_HELP)(simulate)

@@ -3,9 +3,12 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import click
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from rewake import __version__
 from rewake.cli import app as app_module
@@ -126,3 +129,19 @@ def test_a_real_interrupt_ends_a_command_with_130() -> None:
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert b"Traceback" not in stderr
+
+
+def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, *path, name)
+
+
+@pytest.mark.parametrize("path", list(_commands(typer.main.get_group(app))), ids=" ".join)
+def test_help_keeps_the_lines_of_its_examples(path: tuple[str, ...]) -> None:
+    """One command a line, and no marks of how help is written."""
+    shown = CliRunner().invoke(app, [*path, "--help"]).output
+    assert "\\b" not in shown
+    examples = [line for line in shown.splitlines() if line.count("rewake ") > 1]
+    assert not [line for line in examples if line.lstrip().startswith("rewake ")], examples
