@@ -59,7 +59,7 @@ def _list(as_json: bool) -> None:
         typer.echo(json.dumps({"experiments": [asdict(entry) for entry in ENTRIES]}, indent=2))
         return
     for entry in ENTRIES:
-        typer.echo(f"{entry.name:18} {entry.paper:7} {entry.figure:24} {entry.title}")
+        typer.echo(f"{entry.name:20} {entry.paper:7} {entry.figure:24} {entry.title}")
 
 
 def _pages(folders: list[str], as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from rewake.lab.reproduce.experiment import (
     where,
 )
 from rewake.lab.reproduce.pages import write_pages
-from rewake.lab.reproduce.raw import MANIFEST, kept_rows, manifest
+from rewake.lab.reproduce.raw import MANIFEST, keep, kept_rows, manifest
 from rewake.lab.reproduce.registry import ENTRIES, Entry, chosen
 from rewake.lab.reproduce.run import Interrupted, run, run_one
 from rewake.model.errors import DamagedData, OperatingFault, UsageError
@@ -45,7 +46,7 @@ def toy(error: BaseException | None = None) -> Experiment:
         rows,
         lambda setting: f"scaled {setting.scale}",
         lambda table: [Finding("y at 1", middle(table, "y", x=1), "units", "3")],
-        lambda table: [Plot("A plot", table, x="x", y="y", x_title="x", y_title="y")],
+        lambda table: [Plot("A plot", table, "x", "y", "x", "y", marks=((1.5, "a mark"),))],
         lambda table: f"The verdict on {where(table, x=1).num_rows} row.",
     )
 
@@ -185,8 +186,19 @@ def test_a_page_shows_plots_findings_and_the_verdict(tmp_path: Path) -> None:
     (path,) = write_pages(tmp_path)
     text = path.read_text()
     assert path.name == "cec.html"
-    for words in ("Fig. 0: A toy", "The verdict on 1 row.", "y at 1", "<svg", "scaled small"):
+    for words in ("Fig. 0: A toy", "The verdict on 1 row.", "y at 1", "<svg", "a mark"):
         assert words in text
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(("load", "said"), [(0.1, False), (50.0, True)])
+def test_a_page_says_when_the_machine_was_busy(tmp_path: Path, load: float, said: bool) -> None:
+    """Figures of a busy machine are not to be believed."""
+    keep_toy(tmp_path)
+    kept = manifest(tmp_path)["toy"]
+    facts = kept.facts | {"load_average": load, "cores": 2}
+    keep(tmp_path, replace(kept, facts=facts), kept_rows(tmp_path, "toy").to_pylist())
+    assert ("The machine was busy" in write_pages(tmp_path)[0].read_text()) == said
 
 
 @pytest.mark.usefixtures("registered")
@@ -215,6 +227,17 @@ def test_rows_of_another_version_do_not_spoil_the_page(
     monkeypatch.setattr(pages_module, "ENTRIES", (ENTRIES[1],))
     name = ENTRIES[1].name
     run_one(name, toy(), Setting(tmp_path), tmp_path, "rewake reproduce")
+    assert "run the experiment again" in write_pages(tmp_path)[0].read_text()
+
+
+def test_a_column_that_was_renamed_does_not_spoil_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever way the experiment looks for it."""
+    other = replace(toy(), verdict=lambda table: str(table["z"]))
+    monkeypatch.setattr(Entry, "load", lambda _self: other)
+    monkeypatch.setattr(pages_module, "ENTRIES", (TOY,))
+    keep_toy(tmp_path)
     assert "run the experiment again" in write_pages(tmp_path)[0].read_text()
 
 

@@ -154,7 +154,11 @@ def _config() -> dict[str, Any]:
         },
         "axisX": {"grid": False},
         "axisY": {"domain": False, "ticks": False, "tickCount": 5},
-        "legend": {"orient": "top", "labelColor": _INK, "titleColor": _SOFT, "labelFontSize": 12},
+        "legend": {
+            "orient": "top", "labelColor": _INK, "titleColor": _SOFT, "labelFontSize": 12,
+            # A reader's font may be wider than the one that the drawing was laid out with.
+            "columnPadding": 22,
+        },
         "header": {"labelColor": _INK, "titleColor": _SOFT},
         "title": {"color": _INK},
         "text": {"color": _INK},
@@ -253,11 +257,17 @@ def _scale(kind: Scale, values: Sequence[Any]) -> dict[str, Any]:
         powers = [10.0**power for power in range(-3, 19) if most / 2000 <= 10.0**power <= most]
         smallest = powers[0] if powers else 1.0
         scale = {"type": "symlog", "constant": smallest}
-        ticks = axis | {"values": [0.0, *powers]}
+        ticks = axis | _own_labels(axis) | {"values": [0.0, *powers]}
         return {"type": "quantitative", "scale": scale, "axis": ticks}
     if kind == "log":
+        axis |= _own_labels(axis)
         axis["values"] = _log_ticks([each for each in numbers if each > 0])
     return {"type": "quantitative", "scale": {"type": kind}, "axis": axis}
+
+
+def _own_labels(axis: dict[str, Any]) -> dict[str, Any]:
+    """Labels each with a unit of its own: with that of the largest, 10k would be 0M."""
+    return {"labelExpr": f"datum.value === 0 ? '0' : format(datum.value, '{axis['format']}')"}
 
 
 def _log_ticks(numbers: Sequence[float]) -> list[float]:

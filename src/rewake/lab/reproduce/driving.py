@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.functions import Avg
 from rewake.operators.stateful import StatefulOperator
-from rewake.operators.windows import CountWindow, count_window
+from rewake.operators.windows import CountWindow, TimeWindow, count_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import CheckpointPolicy
 from rewake.stores import LogWriter, create_log, open_log_writer
@@ -48,6 +48,13 @@ while data := sys.stdin.buffer.raw.read(1 << 20):
     total += len(data)
 print(total, flush=True)
 """
+
+
+class Downstream(Protocol):
+    """Whoever gets what an operator emits."""
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes; waits while the other end is behind."""
 
 
 class Sink:
@@ -76,6 +83,15 @@ class Sink:
         """Wait until the sink has everything; the bytes it got."""
         self._flush()
         self._socket.shutdown(socket.SHUT_WR)
+        return self.received()
+
+    @property
+    def socket(self) -> socket.socket:
+        """What leads to the sink, for another process that sends instead of this one."""
+        return self._socket
+
+    def received(self) -> int:
+        """Wait until whoever sends has shut the socket down; the bytes that the sink got."""
         return int(self._line())
 
     def _line(self) -> bytes:
@@ -99,10 +115,12 @@ class Sink:
             self._process.stdout.close()
 
 
-def averages(window: CountWindow | int = 10) -> Aggregate:
-    """The papers' operator: the average price of each item over a count window."""
+def averages(window: CountWindow | TimeWindow | int = 10) -> Aggregate:
+    """The papers' operator: the average price of each item over a window, mostly of a count."""
     window = count_window(window) if isinstance(window, int) else window
-    return Aggregate(AggregateSpec(["item_id"], window, [Avg("item_price")]), SCHEMA)
+    time_column = "item_time" if isinstance(window, TimeWindow) else None
+    spec = AggregateSpec(["item_id"], window, [Avg("item_price")], time=time_column)
+    return Aggregate(spec, SCHEMA)
 
 
 def made_batches(stream: ItemStream, event_tuples: int, tuples: int) -> list[pa.RecordBatch]:
@@ -119,7 +137,7 @@ class Logged:
         folder: Path,
         operator: StatefulOperator,
         policy: CheckpointPolicy,
-        sink: Sink | None = None,
+        sink: Downstream | None = None,
         mode: Mode = Mode.STABLE,
         stripes: int = 1,
     ) -> None:
@@ -169,7 +187,7 @@ class Logged:
         self.writer.close()
 
 
-def send_record(sink: Sink, record: TurnRecord) -> None:
+def send_record(sink: Downstream, record: TurnRecord) -> None:
     """Forward results and control tuples as they are."""
     for section in record.sections:
         sink.send(section.payload)
@@ -195,9 +213,14 @@ class Clock:
         return time.perf_counter() - self._wall
 
     @property
+    def processor_seconds(self) -> float:
+        """Processor time of all threads of this process."""
+        return time.process_time() - self._processor
+
+    @property
     def processor_percent(self) -> float:
         """Processor time of all threads of this process, as a share of the wall time."""
-        return 100 * (time.process_time() - self._processor) / self.seconds
+        return 100 * self.processor_seconds / self.seconds
 
 
 def events(batches: Sequence[pa.RecordBatch], position: int, turns: int) -> list[StreamEvent]:

@@ -63,9 +63,12 @@ class Plot:
     y: str
     x_title: str
     y_title: str
-    kind: Literal["bar", "line"] = "line"
+    kind: Literal["bar", "line", "point"] = "line"
     series: str | None = None
     y_scale: Literal["linear", "log"] = "linear"
+    x_scale: Literal["linear", "log"] = "linear"
+    # Moments on the x axis, with words.
+    marks: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.lab.report import Facts, Page
+from rewake.lab.report import Facts, Mark, Page
 from rewake.lab.reproduce.experiment import PAPERS, Experiment, Finding, OtherRows, Paper, Plot
 from rewake.lab.reproduce.raw import Kept, kept_rows, manifest
 from rewake.lab.reproduce.registry import ENTRIES, Entry
 from rewake.model.errors import UsageError
+
+# Load average per core above which figures say little.  An experiment leaves some behind itself.
+_BUSY = 2.0
 
 
 def write_pages(folder: Path) -> list[Path]:
@@ -57,13 +60,21 @@ def _add(page: Page, folder: Path, entry: Entry, kept: Kept) -> None:
             _add_shown(page, entry.load(), kept_rows(folder, entry.name))
         except OtherRows as error:
             page.text(str(error), tone="bad")
+        except KeyError as error:  # a column of the rows, by the name that it has today
+            page.text(f"the raw data has no {error}: run the experiment again", tone="bad")
     else:
         page.text(f"{kept.state}: only {kept.rows} rows were kept. {kept.error}", tone="bad")
         if kept.rows:
             table = kept_rows(folder, entry.name)
             cells = [list(row.values()) for row in table.to_pylist()]
             page.table("What was measured", table.column_names, cells)
-    load = kept.facts["load_average"]
+    load, cores = kept.facts["load_average"], kept.facts["cores"]
+    if load > _BUSY * cores:
+        page.text(
+            f"The machine was busy before this began: a load average of {load:.1f} on {cores} "
+            "cores. Differences may be those of what else it did; run it again when it is quiet.",
+            tone="bad",
+        )
     page.text(
         f"Scale {kept.scale}: {kept.scaling}. Seed {kept.seed}, {kept.seconds:.0f} s from "
         f"{kept.started}, load average {load:.2f} before and {kept.load_after:.2f} after.",
@@ -95,5 +106,7 @@ def _draw(page: Page, plot: Plot) -> None:
         kind=plot.kind,
         x_title=plot.x_title,
         y_title=plot.y_title,
+        x_scale=plot.x_scale,
         y_scale=plot.y_scale,
+        marks=[Mark(*mark) for mark in plot.marks],
     )

@@ -5,7 +5,10 @@ The filter looks at an integer of each tuple and lets all of them pass, as in th
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +43,32 @@ def tuples_of(size: int, event_tuples: int, seed: int) -> pa.RecordBatch:
     return pa.record_batch([numbers, filler], names=["number", "filler"])
 
 
+def cores_here() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def _on_cores(count: int | None) -> Iterator[None]:
+    """Run what follows, and the threads that it starts, on so many cores; None: on all."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def throughput(
-    configuration: str, batch: pa.RecordBatch, turns: int, folder: Path, stripes: int = 1
+    configuration: str,
+    batch: pa.RecordBatch,
+    turns: int,
+    folder: Path,
+    stripes: int = 1,
+    cores: int | None = None,
 ) -> Row:
-    """Bytes of tuples per second through the filter to the sink."""
-    with Sink() as sink:
+    """Bytes of tuples per second through the filter, on so many cores, to the sink on any."""
+    with Sink() as sink, _on_cores(cores):
         seconds, percent = (
             _unlogged(configuration, batch, turns, sink)
             if configuration in (BASELINE, CODE)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,12 @@ from rewake.lab.reproduce.driving import PAPER_EVENT, Clock, Logged, averages, u
 from rewake.lab.reproduce.experiment import Finding, Plot, Row, Setting, where
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
 from rewake.model.stream_event import StreamEvent
+from rewake.operators.aggregate import Aggregate
 from rewake.recovery.continuous_eventual_checkpointing import (
     ContinuousEventualCheckpointing,
     result_batch,
 )
-from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
 from rewake.recovery.policies.targets import Targets
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
@@ -38,8 +39,8 @@ PAPER_ITEMS = 100_000
 PAPER_RATE = 55_000
 PAPER_TUPLE_BYTES = 100
 NO_TARGET = 2**62
-# Windows are in the steady state after two lives; the crash comes in the third.
-_TUPLES_PER_ITEM = 30
+# A run is looked at each time that so many tuples of each item have come.
+_LOOK_TUPLES_PER_ITEM = 0.25
 _LOADS = 3
 # How long a CHECK is taken to take, in tuples' times.
 CHECK_COSTS = {"a tuple's time": 1.0, "a tenth of it": 0.1}
@@ -51,6 +52,8 @@ class Sizes:
 
     items: int
     event_tuples: int
+    # Where the crash comes: windows of 10 are in the steady state after two lives.
+    tuples_per_item: float = 30
 
     @property
     def share(self) -> float:
@@ -70,7 +73,23 @@ class Sizes:
     @property
     def tuples(self) -> int:
         """Where the crash comes, at the end of a stream event."""
-        return self.items * _TUPLES_PER_ITEM // self.event_tuples * self.event_tuples
+        tuples = int(self.items * self.tuples_per_item)
+        return tuples // self.event_tuples * self.event_tuples
+
+    @property
+    def look_tuples(self) -> int:
+        """How many tuples pass between two looks at a run."""
+        events = int(self.items * _LOOK_TUPLES_PER_ITEM / self.event_tuples)
+        return max(1, events) * self.event_tuples
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What runs until the crash: which tuples, how many, through which operator."""
+
+    stream: ItemStream
+    size: Sizes
+    make: Callable[[], Aggregate] = averages
 
 
 def sizes(setting: Setting) -> Sizes:
@@ -134,35 +153,54 @@ def crash_and_recover(
 
 
 def run_with(setting: Setting, upstream: Path, policy: CheckpointPolicy) -> Row:
-    """Run to the crash under a policy, then recover from the logs."""
+    """Run the papers' operator to the crash under a policy, then recover from the logs."""
     size = sizes(setting)
-    stream = ItemStream(setting.seed, size.items)
-    folder = setting.folder / "operator"
-    logged = Logged(folder, averages(), policy)
+    case = Case(ItemStream(setting.seed, size.items), size)
+    return run_case(setting.folder / "operator", upstream, case, policy)
+
+
+def run_case(
+    folder: Path,
+    upstream: Path,
+    case: Case,
+    policy: CheckpointPolicy,
+    watch: Callable[[Extent], None] = lambda _: None,
+) -> Row:
+    """Run to the crash, `watch` looking on, then recover from the logs."""
+    size = case.size
+    logged = Logged(folder, case.make(), policy)
+    clock = Clock()
     for start in range(0, size.tuples, size.event_tuples):
-        event = stream.event(start, start + size.event_tuples)
+        event = case.stream.event(start, start + size.event_tuples)
         logged.turn(event, start * 1e3 / size.rate)
-    extent = logged.cec.extent()
+        if event.end % size.look_tuples == 0:
+            watch(logged.cec.extent())
+    logged.flush()
+    seconds, extent = clock.processor_seconds, logged.cec.extent()
     row: Row = {
+        "processor_s": seconds,
+        "results": logged.tuples,
         "open_windows": extent.open_windows,
         "checks": logged.checks,
         "extent_records": extent.records,
         "replay_tuples": extent.tuples,
     }
     logged.close()
-    row |= _recovered(folder, upstream, extent.open_windows)
+    row |= _recovered(folder, upstream, case.make, extent.open_windows)
     shutil.rmtree(folder)
     return row
 
 
-def _recovered(folder: Path, upstream: Path, open_windows: int) -> Row:
+def _recovered(
+    folder: Path, upstream: Path, make: Callable[[], Aggregate], open_windows: int
+) -> Row:
     loads = []
     for _ in range(_LOADS):
         uncached(folder)
         clock = Clock()
         with open_log_reader(folder) as reader:
             cec = ContinuousEventualCheckpointing.recover(
-                averages(), OpenOnly(), reader.frames_backwards()
+                make(), OpenOnly(), reader.frames_backwards()
             )
         loads.append(clock.seconds)
     uncached(upstream)
