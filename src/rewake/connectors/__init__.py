@@ -15,12 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rewake.connectors.databases import Postgres, Sqlite
     from rewake.connectors.file_sink import FileSink, FileSinkWriter
     from rewake.connectors.files import Files
     from rewake.connectors.item_stream import ItemSource, ItemStream
     from rewake.connectors.log_stream import StreamSource
     from rewake.connectors.memory import Batches
     from rewake.connectors.parts import read_parts
+    from rewake.connectors.sql_sink import SqlSink
 
 __all__ = [
     "Batches",
@@ -29,6 +31,9 @@ __all__ = [
     "Files",
     "ItemSource",
     "ItemStream",
+    "Postgres",
+    "SqlSink",
+    "Sqlite",
     "StreamSource",
     "read_parts",
 ]
@@ -40,6 +45,9 @@ _PLACES = {
     "Files": "files",
     "ItemSource": "item_stream",
     "ItemStream": "item_stream",
+    "Postgres": "databases",
+    "SqlSink": "sql_sink",
+    "Sqlite": "databases",
     "StreamSource": "log_stream",
     "read_parts": "parts",
 }

@@ -152,6 +152,7 @@ def _obstacle_of_state(step: Step) -> str:
 
 def _fragment(graph: Graph, steps: list[Step]) -> Fragment:
     name = steps[0].fragment or steps[-1].name
+    _check_lookups(name, steps)
     given = [step for step in steps if step.approach is not None]
     for step in given[1:]:
         if step.approach != given[0].approach:
@@ -160,6 +161,17 @@ def _fragment(graph: Graph, steps: list[Step]) -> Fragment:
                 "have different approaches, and a fragment recovers as one"
             )
     return Fragment(name, tuple(steps), _approach(graph, given[0] if given else steps[0]))
+
+
+def _check_lookups(name: str, steps: list[Step]) -> None:
+    stateful = next((step for step in steps if step.spec is not None), None)
+    asking = next((step for step in steps if step.kind is Kind.LOOKUP), None)
+    if stateful is not None and asking is not None:
+        raise UsageError(
+            f"steps {asking.name!r} and {stateful.name!r} cannot share fragment {name!r}: a step "
+            "with state is rebuilt by repeating its turns, and a database may answer differently "
+            "then; leave the lookup in a fragment of its own"
+        )
 
 
 def _approach(graph: Graph, step: Step) -> Approach:

@@ -14,6 +14,7 @@ from typing import Any
 from rewake.graph.plan import InputPlan, NodePlan, OutputPlan, Plan
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, StatelessStep
+from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 
@@ -212,6 +213,8 @@ def _step(step: StatelessStep) -> str:
             return "map " + ", ".join(
                 text if name in (text, "") else f"{name} = {text}" for name, text in columns
             )
+        case LookupStep():
+            return step.words
         case _:
             return step.name
 

