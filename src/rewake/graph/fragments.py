@@ -65,7 +65,7 @@ class Fragment:
             spec = step.spec or spec
             if step.stateless is not None:
                 (before if spec is None else after).append(step.stateless)
-        return FragmentProgram(tuple(before), spec, tuple(after), self.tail.split, routes)
+        return FragmentProgram(tuple(before), spec, tuple(after), routes, self.tail.split)
 
 
 def users(graph: Graph) -> dict[Port, list[Step]]:

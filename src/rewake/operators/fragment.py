@@ -130,9 +130,9 @@ class FragmentProgram:
     before: tuple[StatelessStep, ...] = ()
     stateful: StatefulSpec | None = None
     after: tuple[StatelessStep, ...] = ()
+    routes: tuple[OutputRoute, ...] = (OutputRoute(),)
     # Divides the results by predicates, each with a port of its own; no results then are left.
     split: SplitStep | None = None
-    routes: tuple[OutputRoute, ...] = (OutputRoute(),)
     _routings: _Routes = field(default_factory=_Routes, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
