@@ -22,7 +22,7 @@ from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.model.errors import Fenced, NotALog
 
 SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))
-STATES_PER_SCRIPT = int(18_500 * SCALE)
+STATES_PER_SCRIPT = int(9_000 * SCALE)
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
 
 Stores = list[MemoryStore]
