@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rewake.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from rewake.lab.bench.recover_within import Evidence
     from rewake.lab.bench.rows import Row
     from rewake.lab.report import Facts
 
@@ -132,6 +133,136 @@ def structured(
     _finish(rows, "rewake bench structured", facts, report, as_json=as_json)
 
 
+_RECOVER_WITHIN_HELP = """\
+Measure whether promised recovery times are kept, and at what price: over 200 kills.
+
+\b
+Each configuration is a query that runs while the node that holds its windows is killed again and
+again: targets of 0.2, 1 and 5 s; uniform, Zipf and bursty keys; 1,000 to 1,000,000 windows.
+
+\b
+Examples:
+  rewake bench recover-within
+  rewake bench recover-within --quick
+  rewake bench recover-within --report promises.html     every drill in promises-data
+  rewake bench recover-within --json > promises.json
+
+Takes 15 to 20 minutes, with --quick 3.  Ctrl-C ends it early: what is complete is shown and kept.
+Exits with 0 whether or not the targets are met, with 4 when a result is wrong.
+"""
+
+
+@bench.command("recover-within", help=_RECOVER_WITHIN_HELP)
+def recover_within(
+    folder: Annotated[
+        Path, typer.Option(help="Where the logs of the runs are kept: the disk to measure.")
+    ] = Path(),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer kills, rougher figures.")] = False,
+    report: _Report = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Measure whether promised recovery times are kept."""
+    from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
+
+    from rewake.cli.drill_run import command_line  # noqa: PLC0415
+    from rewake.lab.bench.recover_within import FULL, QUICK, run  # noqa: PLC0415
+    from rewake.lab.bench.recover_within_report import keep, show  # noqa: PLC0415
+    from rewake.lab.bench.recover_within_runs import WrongResults  # noqa: PLC0415
+
+    facts, path = _facts(report), None if report is None else report.absolute()
+    with Console(stderr=True).status("starting") as status:
+        try:
+            evidence = run(
+                folder.absolute(),
+                lambda name: status.update(f"measuring: {name}"),
+                scale=QUICK if quick else FULL,
+                on_run=lambda so_far: keep(so_far, path, command_line(), facts),
+            )
+        except WrongResults as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(ExitCode.INVARIANT_VIOLATED) from error
+    if path is not None:
+        typer.echo(f"report: {show(evidence, path, command_line(), facts)}", err=True)
+    _print_evidence(evidence, as_json=as_json)
+    raise typer.Exit(ExitCode.INTERRUPTED if evidence.missing else ExitCode.OK)
+
+
+def _print_evidence(evidence: "Evidence", *, as_json: bool) -> None:
+    rows = evidence.rows()
+    if as_json:
+        said = {"rows": [row.as_json() for row in rows], "missing": evidence.missing}
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        _print_table(rows, "rewake bench recover-within")
+    for missing in evidence.missing:
+        typer.echo(f"interrupted; not measured: {missing}", err=True)
+
+
+_PEERS_HELP = """\
+Measure the same work on Rewake, Spark's own state, Apache Flink and Bytewax, side by side.
+
+\b
+Count windows of ten, running averages and 10-second windows per item, 100,000 items: throughput,
+bytes written for fault tolerance, p99 latency at half of that throughput, and the time from SIGKILL
+of everything to the next right result.
+
+\b
+Examples:
+  rewake bench peers --setup            install the others, in environments of their own
+  rewake bench peers
+  rewake bench peers --quick            count windows alone, shorter runs
+  rewake bench peers --peer flink --peer nodes --workload time
+  rewake bench peers --json > peers.json
+
+Takes up to 20 minutes, with --quick up to 5.  One that is not installed is left out, and said so.
+An interrupted run shows what it has and what is missing, and exits with 130.  Otherwise exits with
+0 whether or not the targets are met; the rows say which are.
+"""
+
+
+@bench.command("peers", help=_PEERS_HELP)
+def peers(
+    folder: Annotated[
+        Path, typer.Option(help="Where checkpoints and logs are kept: the disk to measure.")
+    ] = Path(),
+    setup: Annotated[bool, typer.Option("--setup", help="Install the others, and stop.")] = False,
+    venvs: Annotated[
+        Path | None,
+        typer.Option(help="Where the others are installed.", show_default="a cache folder"),
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="Only those whose name has this in it.")
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Only this one: count, running or time.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, rougher figures.")] = False,
+    report: _Report = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Measure the same work on Rewake and on others."""
+    from rewake.cli.bench_peers import run_peers, set_up_peers  # noqa: PLC0415 (keeps --help fast)
+
+    if setup:
+        set_up_peers(venvs)
+        return
+    facts = _facts(report)
+    outcome = run_peers(folder.absolute(), venvs, peer or [], workload or [], quick=quick)
+    code = ExitCode.INTERRUPTED if outcome.interrupted else ExitCode.OK
+    if as_json:
+        typer.echo(json.dumps(outcome.as_json(), indent=2))
+    else:
+        from rewake.cli.bench_peers import print_peers  # noqa: PLC0415
+
+        _print_table(outcome.rows(), "rewake bench peers")
+        print_peers(outcome)
+    if report is not None:
+        from rewake.lab.bench.peers.table import about  # noqa: PLC0415
+
+        _write_page(outcome.rows(), report, "rewake bench peers", facts, about(outcome))
+    raise typer.Exit(code)
+
+
 def _facts(report: Path | None) -> "Facts":
     """Where it is measured, before the benchmark itself loads the machine."""
     from rewake.lab.report import facts_now, require_charts  # noqa: PLC0415 (keeps --help fast)
@@ -150,12 +281,18 @@ def _finish(
     else:
         _print_table(rows, title)
     if report is not None:
-        from rewake.cli.drill_run import command_line  # noqa: PLC0415 (keeps --help fast)
-        from rewake.lab.bench.report import write_bench_report  # noqa: PLC0415
-
-        path = write_bench_report(rows, report.absolute(), title, command_line(), facts)
-        typer.echo(f"report: {path}", err=True)
+        _write_page(rows, report, title, facts, {})
     raise typer.Exit(ExitCode.OK)
+
+
+def _write_page(
+    rows: list["Row"], report: Path, title: str, facts: "Facts", about: dict[str, Any]
+) -> None:
+    from rewake.cli.drill_run import command_line  # noqa: PLC0415 (keeps --help fast)
+    from rewake.lab.bench.report import write_bench_report  # noqa: PLC0415
+
+    path = write_bench_report(rows, report.absolute(), title, command_line(), facts, about)
+    typer.echo(f"report: {path}", err=True)
 
 
 def _print_table(rows: list["Row"], title: str) -> None:

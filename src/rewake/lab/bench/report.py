@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,18 +13,27 @@ from rewake.lab.bench.rows import Row
 from rewake.lab.report import Card, Cell, Facts, Page, Raw, data_folder
 
 KIND = "bench"
-_SCHEMA = pa.schema(
+ROWS_SCHEMA = pa.schema(
     {"name": pa.string(), "value": pa.float64(), "unit": pa.string(), "target": pa.string(),
      "note": pa.string()}
 )  # fmt: skip
 
 
 def write_bench_report(
-    rows: Sequence[Row], path: Path, title: str, command: str, facts: Facts
+    rows: Sequence[Row],
+    path: Path,
+    title: str,
+    command: str,
+    facts: Facts,
+    about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the page to `path` and keep its data in the folder `<name>-data` beside it."""
-    table = pa.Table.from_pylist([asdict(row) for row in rows], _SCHEMA)
-    raw = Raw(KIND, command, facts, {"title": title}, {"rows": table})
+    """Write the page to `path` and keep its data in the folder `<name>-data` beside it.
+
+    `about` may have `tables` (title, columns, rows of text), `settings` (name to text) and
+    `missing` (sentences), which the page shows around the figures.
+    """
+    table = pa.Table.from_pylist([asdict(row) for row in rows], ROWS_SCHEMA)
+    raw = Raw(KIND, command, facts, {**(about or {}), "title": title}, {"rows": table})
     raw.write(data_folder(path))
     return bench_page(raw).write(path)
 
@@ -42,8 +52,15 @@ def bench_page(raw: Raw) -> Page:
             Card("targets met", f"{met} of {len(aimed)}", "good" if met == len(aimed) else "bad"),
         ]
     )
+    for table in raw.about.get("tables", []):
+        page.table(table["title"], table["columns"], table["rows"], table.get("note", ""))
+    if missing := raw.about.get("missing"):
+        page.table("Not measured", ["what, and why"], [[each] for each in missing])
     columns = ["figure", "value", "unit", "target", "met", "note"]
-    return page.table("Figures", columns, [_row(row) for row in rows])
+    page.table("Figures", columns, [_row(row) for row in rows])
+    if settings := raw.about.get("settings"):
+        page.settings("Settings", settings)
+    return page
 
 
 def _row(row: Row) -> list[object]:

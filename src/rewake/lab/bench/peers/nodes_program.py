@@ -1,0 +1,118 @@
+"""The contender "Rewake nodes": a query whose source, aggregate and filter are nodes.
+
+    python -m rewake.lab.bench.peers.nodes_program HOST workload=count folder=... ...
+
+HOST is `spark` (tasks of a local Spark) or `processes`.  Results of watched items are read by a
+client, as a user's program would read them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rewake.connectors.item_stream import ItemSource, ItemStream
+from rewake.graph.query import Query
+from rewake.lab.bench.peers.job import USUAL_INTERVAL_US, Job, Workload
+from rewake.lab.bench.peers.lines import Result, results_line, rows_line
+from rewake.lab.drill.starting_gun import WaitingSource
+from rewake.model.errors import UsageError
+from rewake.net.running import RunningQuery, start_processes
+from rewake.operators.windows import count_window, time_window
+
+_EVENT_TUPLES = 131_072
+# For latency: a stream event holds what comes in this time.
+_EVENT_SECONDS = 0.005
+_TELL_SECONDS = 0.2
+
+
+def built(job: Job) -> Query:
+    """The query."""
+    if job.interval_us != USUAL_INTERVAL_US or job.workload is Workload.RUNNING:
+        raise UsageError(f"nodes cannot do {job.workload} with a tuple every {job.interval_us} us")
+    query = Query("peers")
+    size = max(1024, int(job.rate * _EVENT_SECONDS)) if job.rate else _EVENT_TUPLES
+    items = ItemSource(
+        ItemStream(job.seed, job.ids), event_tuples=size, rate=job.rate if job.rate else None
+    )
+    source = WaitingSource(items, str(job.gun)) if job.rate else items
+    stream = query.source("items", source)
+    if job.workload is Workload.COUNT:
+        averages = stream.aggregate(
+            by="item_id", window=count_window(10), avg="item_price", max="item_time",
+            name="averages",
+        )  # fmt: skip
+    else:
+        averages = stream.aggregate(
+            by="item_id", window=time_window("10s"), avg="item_price", time="item_time",
+            name="averages",
+        )  # fmt: skip
+    averages.filter(f"item_id < {job.watched}", name="watched").to_stream("watched")
+    return query
+
+
+def main(host: str, job: Job) -> None:
+    """Run until killed."""
+    query = built(job)
+    if host == "spark":
+        from rewake.spark.start import start  # noqa: PLC0415 (processes do without)
+
+        running = start(query, job.state)
+    else:
+        running = start_processes(query, job.state)
+    with running:
+        running.await_start()
+        _say("@ready")
+        _tell(running, job)
+
+
+def _tell(running: RunningQuery, job: Job) -> None:
+    start, told = _taken_in(running), 0.0
+    with running.subscribe("watched", position=_kept(job.folder)) as results:
+        while True:
+            event = results.read(timeout=_TELL_SECONDS)
+            if event is not None and event.batch.num_rows:
+                _say(results_line(_results(event.batch, job), time.time() * 1e3))
+                _keep(job.folder, event.end)
+            if time.time() - told > _TELL_SECONDS:
+                told = time.time()
+                _say(rows_line(_taken_in(running) - start, told * 1e3))
+                running.await_end(0)
+
+
+def _taken_in(running: RunningQuery) -> int:
+    return int(running.status().get("averages", {}).get("input_position", 0))
+
+
+def _kept(folder: Path) -> int:
+    """From where to read: what a client had before it was killed, it has still."""
+    try:
+        return int((folder / "read").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _keep(folder: Path, position: int) -> None:
+    draft = folder / "read.tmp"
+    draft.write_text(str(position))
+    draft.rename(folder / "read")
+
+
+def _results(batch: Any, job: Job) -> list[Result]:
+    column = "window_start" if job.workload is Workload.TIME else "max_item_time"
+    when = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    items, averages = batch.column("item_id").to_pylist(), batch.column("avg_item_price")
+    return [Result(*each) for each in zip(items, when.tolist(), averages.to_pylist(), strict=True)]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Job.of(sys.argv[2:]))
