@@ -98,6 +98,48 @@ def engine(
     _finish(rows, "rewake bench engine", facts, report, as_json=as_json)
 
 
+_OPERATORS_HELP = """\
+Measure every operator alone: tuples a second, bytes of a part, snapshots and restores.
+
+\b
+Examples:
+  rewake bench operators
+  rewake bench operators --only join --only union
+  rewake bench operators --json > operators.json
+
+Takes 3 to 5 minutes, with --quick one or two.  Exits with 0 whether or not the targets are met; the
+rows say which are.
+"""
+
+
+@bench.command("operators", help=_OPERATORS_HELP)
+def operators(
+    folder: Annotated[
+        Path, typer.Option(help="Where the logs are kept: the disk to measure.")
+    ] = Path(),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Operators whose names start so; may be repeated.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, rougher figures.")] = False,
+    report: _Report = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Measure every operator alone."""
+    from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
+
+    from rewake.lab.bench.operators import run  # noqa: PLC0415
+
+    facts = _facts(report)
+    with Console(stderr=True).status("starting") as status:
+        rows = run(
+            folder.absolute(),
+            lambda name: status.update(f"measuring: {name}"),
+            quick=quick,
+            only=only or (),
+        )
+    _finish(rows, "rewake bench operators", facts, report, as_json=as_json)
+
+
 _STRUCTURED_HELP = """\
 Measure state inside Structured Streaming queries: Rewake's beside Spark's own.
 

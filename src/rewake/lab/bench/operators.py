@@ -19,6 +19,7 @@ from rewake.lab.bench.core import bench_folder
 from rewake.lab.bench.operator_cases import Case, cases
 from rewake.lab.bench.rows import Progress, Row
 from rewake.log.columns import pack_columns
+from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import StatefulOperator, StoredParts
 from rewake.recovery.approach import approach_named
@@ -108,11 +109,13 @@ def _state(case: Case, operator: StatefulOperator) -> list[Row]:
 def run(
     folder: Path, progress: Progress, *, quick: bool = False, only: Sequence[str] = ()
 ) -> list[Row]:
-    """All figures; `quick` runs fewer rounds, for trying it out."""
+    """All figures, or those of cases whose names start with one of `only`."""
+    chosen = [case for case in cases() if not only or case.name.startswith(tuple(only))]
+    if not chosen:
+        known = ", ".join(case.name for case in cases())
+        raise UsageError(f"no operator is called {only[0]!r}; there are: {known}")
     rows: list[Row] = []
-    for case in cases():
-        if only and case.name not in only:
-            continue
+    for case in chosen:
         progress(case.name)
         rows += _measured(case, folder, 3 if quick else 9)
     return rows

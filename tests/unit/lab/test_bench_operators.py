@@ -1,0 +1,26 @@
+"""`rewake bench operators`: every case runs, and figures have their form."""
+
+from dataclasses import replace
+
+import pytest
+
+from rewake.lab.bench import operators as bench
+from rewake.lab.bench.operator_cases import cases
+from rewake.model.errors import UsageError
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.name)
+def test_every_case_runs_as_the_planner_would_run_it(case, tmp_path, monkeypatch):
+    """A few turns of each; what has state says what a part takes."""
+    monkeypatch.setattr(bench, "cases", lambda: iter([replace(case, warm=3, measured=2)]))
+    rows = bench.run(tmp_path, lambda _: None, quick=True)
+    assert rows[0].name == case.name
+    assert all(row.value > 0 for row in rows)
+    if case.program.stateful is not None:
+        assert [row.unit for row in rows[1:]] == ["bytes per part", "M parts/s", "M parts/s"]
+
+
+def test_an_operator_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    """Before anything runs."""
+    with pytest.raises(UsageError, match="there are: filter, map"):
+        bench.run(tmp_path, lambda _: None, only=["fliter"])
