@@ -1,0 +1,45 @@
+"""The step that sorts a stream: `bsort`."""
+
+from __future__ import annotations
+
+from rewake.graph.steps import Kind
+from rewake.graph.stream import Columns, Stream
+from rewake.operators.functions import listed
+from rewake.operators.sorting import SortSpec
+from rewake.recovery.approach import Approach, chosen_approach
+
+__all__ = ["bsort"]
+
+
+def bsort(
+    stream: Stream,
+    *,
+    by: Columns,
+    buffer: int,
+    per: Columns = (),
+    flush: bool = False,
+    descending: bool = False,
+    name: str | None = None,
+    shards: int = 1,
+    approach: Approach | str | None = None,
+    recover_within: str | None = None,
+    checkpoint_budget: str | float = "5%",
+    fragment: str | None = None,
+) -> Stream:
+    """The same tuples nearly in order: whenever `buffer` of them wait, the smallest leaves.
+
+    `per` gives each key a buffer of its own.  `flush` also lets tuples leave when the watermark
+    passes the first of the columns to order `by`, which is then the event time.  The rest are the
+    options of all steps.
+    """
+    spec = SortSpec(
+        by=listed(by), buffer=buffer, per=listed(per), flush=flush, descending=descending
+    )
+    return stream.add_stateful(
+        Kind.SORT,
+        spec,
+        name=stream._named(name, Kind.SORT),
+        shards=shards,
+        approach=chosen_approach(approach, recover_within, checkpoint_budget),
+        fragment=fragment,
+    )

@@ -1,0 +1,468 @@
+"""Resample: the values of one stream at the times of another, interpolated (Hwang 2.2).
+
+Input 0 are values, input 1 are requests: for each request at time t, its columns are emitted with
+those of the values as they would be at t, computed from the values of its key within `window`
+before t and (unless only the previous value is asked for) after it, `reach`.  A request is answered
+when the clock has passed t + reach, so that all of its neighbours are known; what a watermark lets
+be answered leaves in order of time, ties by arrival.  A request that comes after that is late.  A
+value is late when no request that is not could see it: when the clock has passed its time + reach +
+window.  Late tuples are counted, and routed if asked for.
+
+The output is a function of the tuples in order and of where watermarks stand, never of how stream
+events are cut.
+
+Parts: panes, stretches of time of one input.  A snapshot holds a pane's tuples.  A pane of values
+ends when the clock has passed its last time + reach + window, when the last request that could see
+it has been answered; one of requests when it has passed its last time + reach.  So a pane depends
+on no other: its state are those of its own tuples that are not too old, and what is too old is
+decided by the clock alone.  Replay therefore needs no watermarks: a replayed tuple that is not too
+old for the restored clock was not late when it came, and if it is a request it is not answered yet;
+one that is too old was late, or is answered, or is seen by nobody any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import (
+    DamagedFrame,
+    InvalidWindow,
+    ReplayMismatch,
+    SchemaMismatch,
+    UsageError,
+)
+from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
+from rewake.model.units import duration_in_unit
+from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.classes import OperatorClass
+from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.keys import GroupBy
+from rewake.operators.resampling_answers import METHODS, Answers, Method
+from rewake.operators.resampling_panes import Panes
+from rewake.operators.resampling_tuples import Timed, TimedTuples
+from rewake.operators.sorting_order import place_of
+from rewake.operators.sorting_tuples import no_tuples, pack_tuples, unpack_tuples
+from rewake.operators.stateful import FURTHER_PORTS, Outcome, StoredParts
+from rewake.operators.stateless import check_schema, plain_batch, plain_schema
+from rewake.operators.windows import check_reach
+
+__all__ = ["Resample", "ResampleSpec"]
+
+LATE_REQUESTS = "late_requests"
+_VALUES, _REQUESTS = 0, 1
+_MISSING = ("null", "drop")
+# Keys without tuples are forgotten once there are this many more of them than tuples.
+_SPARE_KEYS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ResampleSpec:
+    """What a resample computes: result columns, each with the column of the values it comes from.
+
+    `time` names the event-time column of the values, `at_time` that of the requests if it is
+    another.  `on` names key columns that both have.  `how` is "linear", "previous", "nearest", or a
+    function of `Windows` that gives an array of type `result`.  `missing` says what becomes of
+    requests without enough neighbours: "null", or "drop" to leave them out.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    time: str
+    window: str | int
+    on: tuple[str, ...] = ()
+    how: Method = "linear"
+    at_time: str | None = None
+    missing: str = "null"
+    route_late: bool = False
+    result: pa.DataType = pa.float64()
+
+    kind: ClassVar[str] = "resample"
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """Windows stand where requests do, and what they miss at first passes (Hwang 3.2.2)."""
+        return OperatorClass.CONVERGENT_CAPABLE
+
+    @property
+    def further_outputs(self) -> Sequence[str]:
+        """Late requests, when late tuples are routed."""
+        return (LATE_REQUESTS,) if self.route_late else ()
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """Tuples of a key belong together, on both inputs."""
+        assert port in (_VALUES, _REQUESTS), "a resample has two inputs"
+        return self.on
+
+    def operator(self, *schemas: pa.Schema) -> Resample:
+        """A new operator."""
+        if len(schemas) != 2:
+            raise UsageError(f"a resample has two inputs, values and requests, not {len(schemas)}")
+        return Resample(self, *schemas)
+
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+        """That of the requests."""
+        if output not in self.further_outputs:
+            raise UsageError(f"this resample has no output {output!r}")
+        return plain_schema(schemas[_REQUESTS])
+
+    def describe(self) -> dict[str, Any]:
+        """As values that JSON can hold; what equals its default is left out."""
+        how = getattr(self.how, "__name__", "function") if callable(self.how) else self.how
+        described: dict[str, Any] = {
+            "columns": [list(pair) for pair in self.columns],
+            "time": self.time,
+            "window": self.window,
+            "how": how,
+        }
+        rest = {
+            "on": list(self.on),
+            "at_time": self.at_time,
+            "missing": "" if self.missing == "null" else self.missing,
+            "route_late": self.route_late,
+            "result": str(self.result) if callable(self.how) else "",
+        }
+        return described | {name: value for name, value in rest.items() if value}
+
+    def code(self) -> Sequence[Callable[..., Any]]:
+        """The user's function, if there is one."""
+        return [self.how] if callable(self.how) else []
+
+    def words(self) -> Iterable[str]:
+        """Columns and keys, then the window."""
+        how = getattr(self.how, "__name__", "function") if callable(self.how) else self.how
+        columns = ", ".join(column for _, column in self.columns)
+        yield f"{how} {columns}" + (f" on {', '.join(self.on)}" if self.on else "")
+        yield f"values within {self.window} of {self.time}"
+
+
+def _check(spec: ResampleSpec, values: pa.Schema, requests: pa.Schema) -> None:
+    """Refuse what makes no sense; errors name the column."""
+    if not spec.columns:
+        raise UsageError("a resample needs at least one column of the values: give columns=['x']")
+    if not callable(spec.how) and spec.how not in METHODS:
+        raise UsageError(f"how is one of {', '.join(METHODS)}, or a function, not {spec.how!r}")
+    if spec.missing not in _MISSING:
+        raise UsageError(f"missing is 'null' or 'drop', not {spec.missing!r}")
+    for _, column in spec.columns:
+        place_of(values, column, "resample")
+    names = [*requests.names, *(name for name, _ in spec.columns)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaMismatch(
+            f"two result columns are named {twice[0]!r}; give the value's another name: "
+            f"columns={{'{twice[0]}_there': '{twice[0]}'}}"
+        )
+    for name in spec.on:
+        one = values.field(place_of(values, name, "values, on"))
+        other = requests.field(place_of(requests, name, "requests, on"))
+        if one.type != other.type:
+            raise SchemaMismatch(
+                f"on: column {name!r} is {one.type} in the values, but {other.type} in the requests"
+            )
+
+
+class Resample:
+    """The operator.  Results have the columns of the requests, then those asked for."""
+
+    divisible: ClassVar[bool] = True
+
+    def __init__(self, spec: ResampleSpec, values: pa.Schema, requests: pa.Schema) -> None:
+        self.spec = spec
+        self.schemas = (values, requests)
+        plain = (plain_schema(values), plain_schema(requests))
+        _check(spec, *plain)
+        asked = spec.time if spec.at_time is None else spec.at_time
+        place_of(plain[0], spec.time, "values")
+        place_of(plain[1], asked, "requests")
+        needed = {spec.time, *spec.on, *(column for _, column in spec.columns)}
+        # Of the values, what is needed; of the requests, all.
+        self._kept = [each for each in plain[0].names if each in needed]
+        kept = pa.schema([plain[0].field(name) for name in self._kept])
+        self._schemas = (kept, plain[1])
+        self._times = (TimeColumn(kept, spec.time), TimeColumn(plain[1], asked))
+        self._window, self._reach = self._in_unit()
+        self._answers = Answers(
+            kept,
+            [column for _, column in spec.columns],
+            method=spec.how,
+            window=self._window,
+            reach=self._reach,
+            result=spec.result,
+        )
+        added = zip(spec.columns, self._answers.kinds, strict=True)
+        self.output_schema = pa.schema(
+            [*plain[1], *(pa.field(name, kind) for (name, _), kind in added)]
+        )
+        self._keys = self._shared_keys()
+        self._tuples = (TimedTuples(kept), TimedTuples(plain[1]))
+        self._panes = Panes(max(1, (self._window + self._reach) // 4))
+        self.clock = NO_TIME
+        self.late_tuples = 0
+        # While replaying, by slot: the last position a restored pane has seen, and whether
+        # nothing has come of a pane of which only the opening is known.
+        self._applied = np.zeros(0, np.int64)
+        self._awaited = np.zeros(0, np.bool_)
+
+    def _in_unit(self) -> tuple[int, int]:
+        one, other = self._times
+        if one.kind != other.kind:
+            raise SchemaMismatch(
+                f"event time {one.name!r} of the values is {one.kind}, but {other.name!r} of the "
+                f"requests is {other.kind}: they must be of one type; map one upstream"
+            )
+        window = duration_in_unit(self.spec.window, one.unit_ns)
+        if isinstance(window, bool) or window <= 0:
+            raise InvalidWindow(
+                f"the window of a resample must be longer than nothing, but is {self.spec.window!r}"
+            )
+        check_reach("a window", window)
+        return window, 0 if self.spec.how == "previous" else window
+
+    def _shared_keys(self) -> tuple[GroupBy, GroupBy] | None:
+        if not self.spec.on:
+            return None
+        both = [GroupBy(each, self.spec.on, refuse_nulls=False) for each in self._schemas]
+        both[1].table = both[0].table
+        return both[0], both[1]
+
+    # --- the normal path ---------------------------------------------------------------------
+
+    @property
+    def open_parts(self) -> int:
+        """How many panes are open: N."""
+        return self._panes.open_parts
+
+    @property
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open part, or -1."""
+        return self._panes.ids
+
+    @property
+    def _horizons(self) -> tuple[int, int]:
+        """By port: tuples before this time are too old."""
+        if self.clock == NO_TIME or self.clock >= TIME_LIMIT:
+            return (self.clock, self.clock) if self.clock == NO_TIME else (END_OF_TIME, END_OF_TIME)
+        answered = self.clock - self._reach
+        return max(answered - self._window, NO_TIME), answered
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Take tuples in; then answer what the watermark lets be answered."""
+        batch, times = self._read(event)
+        positions = event.position + np.arange(batch.num_rows)
+        late, batch, times, positions = self._without_late(event.port, batch, times, positions)
+        touched = self._panes.open(self._panes.marks_of(times, event.port), positions)
+        self._append(event.port, batch, times, positions)
+        opened, ended, results = touched.opened, np.zeros(0, np.int64), None
+        if self._advance(event.watermark):
+            results = self._answered()
+            ended = self._panes.end(self._horizons)
+            opened = opened[self._panes.ids[opened] >= 0]
+            ended = ended[ended < event.position]
+            self._forget_idle_keys()
+        routed = self.spec.route_late and late.num_rows > 0
+        return Outcome(
+            results=results,
+            late=late if routed and event.port == _VALUES else None,
+            opened_slots=opened,
+            opened_ids=self.ids_of(opened),
+            ended_ids=ended,
+            # What was answered, or is too old, may stay in a snapshot: `restore` leaves it out.
+            touched_slots=touched.slots,
+            others=((FURTHER_PORTS, late),) if routed and event.port == _REQUESTS else (),
+        )
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
+        return self.process(StreamEvent(position, no_tuples(self.schemas[_VALUES]), watermark))
+
+    def _read(self, event: StreamEvent) -> tuple[pa.RecordBatch, Int64s]:
+        """The tuples of a stream event without dictionaries, and their times."""
+        # A watermark alone may come by any port.
+        port = event.port if event.batch.num_rows else _VALUES
+        if event.batch.num_rows:
+            check_schema(event, self.schemas[port])
+            batch = plain_batch(event.batch)
+            return batch, self._times[port].times(self._kept_of(port, batch), event.position)
+        return no_tuples(plain_schema(event.batch.schema)), np.zeros(0, np.int64)
+
+    def _kept_of(self, port: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(self._kept) if port == _VALUES else batch
+
+    def _without_late(
+        self, port: int, batch: pa.RecordBatch, times: Int64s, positions: Int64s
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch, Int64s, Int64s]:
+        """Late tuples, then the others with their times and positions."""
+        late = times < self._horizons[port]
+        count = int(np.count_nonzero(late))
+        if not count:
+            return batch.slice(0, 0), batch, times, positions
+        self.late_tuples += count
+        rest = np.flatnonzero(~late)
+        others = batch.take(pa.array(rest))
+        return batch.filter(pa.array(late)), others, times[rest], positions[rest]
+
+    def _append(self, port: int, batch: pa.RecordBatch, times: Int64s, positions: Int64s) -> None:
+        if not times.size:
+            return
+        batch = self._kept_of(port, batch)
+        keys = np.zeros(times.size, np.int32)
+        if self._keys is not None:
+            keys = self._keys[port].intern(batch, int(positions[0]))
+        self._tuples[port].append(Timed(times, positions, keys, batch))
+
+    def _advance(self, watermark: int | None) -> bool:
+        """Move the clock; whether it moved."""
+        if watermark is None or watermark <= max(self.clock, -TIME_LIMIT):
+            return False
+        before, self.clock = self.clock, min(watermark, TIME_LIMIT)
+        return self.clock > before
+
+    def _answered(self) -> pa.RecordBatch | None:
+        """Answer the requests that the clock has passed, and forget what nobody will ask for."""
+        values, requests = self._tuples
+        too_old, answered = self._horizons
+        due = requests.cut(answered)
+        if not due.rows:
+            values.drop_before(too_old)
+            return None
+        values.cut(min(too_old, int(due.times[0]) - self._window))
+        columns = self._answers.answer(due, values.ordered())
+        values.drop_before(too_old)
+        arrays = [*due.batch.columns, *columns]
+        results = pa.RecordBatch.from_arrays(arrays, schema=self.output_schema)
+        if self.spec.missing == "null":
+            return results
+        found = np.ones(due.rows, np.bool_)
+        for column in columns:
+            found &= column.is_valid().to_numpy(zero_copy_only=False)
+        results = results if found.all() else results.filter(pa.array(found))
+        return results if results.num_rows else None
+
+    def _forget_idle_keys(self) -> None:
+        if self._keys is None:
+            return
+        table, rows = self._keys[0].table, sum(each.rows for each in self._tuples)
+        if table.size > 2 * rows + _SPARE_KEYS:
+            live = np.zeros(table.id_limit, np.bool_)
+            for each in self._tuples:
+                live[each.ordered().keys] = True
+            table.keep(live)
+
+    # --- footprints --------------------------------------------------------------------------
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts."""
+        return self._panes.ids[slots]
+
+    def opening_columns(self, slots: Array) -> list[Array]:
+        """The marks of panes."""
+        return [self._panes.marks[slots]]
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """Marks, how many tuples each pane holds, then by port: positions, and tuples as bytes."""
+        place = np.full(self._panes.ids.size + 1, -1, np.int64)
+        place[slots] = np.arange(slots.size)
+        lengths = np.zeros(slots.size, np.int32)
+        columns: list[Array] = []
+        for port, tuples in enumerate(self._tuples):
+            every = tuples.ordered()
+            # Slot -1, of tuples whose pane has ended, has the last place, which is nobody's.
+            places = place[self._panes.find(self._panes.marks_of(every.times, port))]
+            rows = np.flatnonzero(places >= 0)
+            rows = rows[np.argsort(places[rows], kind="stable")]
+            lengths += np.bincount(places[rows], minlength=slots.size).astype(np.int32)
+            data = pack_tuples(every.batch.take(pa.array(rows)))
+            columns += [every.positions[rows], data]
+        return [*self.opening_columns(slots), lengths, *columns]
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take these parts as the open ones of a new operator; their slots, openings first."""
+        assert self.open_parts == 0, "only a new operator can be restored"
+        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
+            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        self.clock, self.late_tuples = clock, late_tuples
+        nothing = np.zeros(0, np.int32)
+        opened = _marks(openings, self.opening_columns(nothing))
+        checked = _marks(snapshots, self.snapshot_columns(nothing))
+        ids = np.concatenate([openings.ids, snapshots.ids])
+        slots = self._panes.restore(ids, np.concatenate([opened, checked]))
+        self._applied = np.zeros(self._panes.ids.size, np.int64)
+        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._awaited = np.zeros(self._panes.ids.size, np.bool_)
+        self._awaited[slots[: opened.size]] = True
+        done = opened.size
+        for columns, rows, total in zip(*snapshots[2:], strict=True):
+            of_part = np.full(total, -1, np.int32)
+            of_part[rows] = slots[done : done + rows.size]
+            done += rows.size
+            self._restore_tuples(columns, of_part)
+        return slots
+
+    def _restore_tuples(self, columns: list[Array], slots: Int32s) -> None:
+        """Take over a frame's tuples of the parts that have a slot."""
+        marks, lengths, *rest = columns
+        if lengths.size and int(lengths.min()) < 0:
+            raise DamagedFrame("a snapshot of less than no tuples")
+        for port, (positions, data) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
+            mine = marks % 2 == port
+            if positions.size != int(lengths[mine].sum(dtype=np.int64)):
+                raise DamagedFrame("the positions of a snapshot are not those of its tuples")
+            batch = unpack_tuples(data, self._schemas[port], positions.size)
+            try:
+                times = self._times[port].times(batch, 0)
+            except SchemaMismatch as error:
+                raise DamagedFrame(f"a snapshot holds tuples without a time: {error}") from error
+            if np.any(self._panes.marks_of(times, port) != np.repeat(marks[mine], lengths[mine])):
+                raise DamagedFrame("a snapshot holds tuples of another pane")
+            of_tuple = np.repeat(slots[mine], lengths[mine])
+            rows = np.flatnonzero((of_tuple >= 0) & (times >= self._horizons[port]))
+            if np.any(positions[rows] > self._applied[of_tuple[rows]]) or np.any(positions < 0):
+                raise DamagedFrame("a snapshot holds tuples that came after it")
+            self._append(port, batch.take(pa.array(rows)), times[rows], positions[rows])
+
+    def replay(self, event: StreamEvent) -> int:
+        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
+        batch, times = self._read(event)
+        positions = event.position + np.arange(batch.num_rows)
+        slots = self._panes.find(self._panes.marks_of(times, event.port))
+        rows = np.flatnonzero(slots >= 0)
+        rows = rows[positions[rows] > self._applied[slots[rows]]]
+        self._awaited[slots[rows]] = False
+        rows = rows[times[rows] >= self._horizons[event.port]]
+        self._append(event.port, batch.take(pa.array(rows)), times[rows], positions[rows])
+        return int(rows.size)
+
+    def end_replay(self) -> None:
+        """All restored parts are up to date: from here on, `process`."""
+        wrong = np.flatnonzero(self._awaited)
+        self._applied, self._awaited = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        if wrong.size:
+            raise ReplayMismatch(
+                f"{wrong.size} panes of a resample have no tuples that the log says they have, the "
+                f"first opened by the tuple at position {int(self.ids_of(wrong).min())}: the input "
+                "that was replayed is not the input the log was written from; replay the original "
+                "streams, in their order"
+            )
+
+
+def _marks(parts: StoredParts, layout: list[Array]) -> Int64s:
+    """The marks of stored panes, whose columns must be those of `layout`."""
+    marks = [np.zeros(0, np.int64)]
+    for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
+        if [column.dtype for column in columns] != [column.dtype for column in layout]:
+            raise DamagedFrame(
+                "a footprint has other columns than this operator writes; the log belongs to "
+                "another operator, or to another version of it"
+            )
+        if any(column.size != total for column in columns[:2]):
+            raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
+        marks.append(columns[0][rows])
+    return np.concatenate(marks)

@@ -1,0 +1,368 @@
+"""BSort: an approximate sort with a buffer of n tuples (Hwang 2.2).
+
+Each tuple enters the buffer as it comes.  When that makes n, the smallest leaves: by the ordering
+columns, ties by arrival.  That is n - 1 passes of bubble sort.  A tuple that comes too late,
+smaller than one that has left, leaves all the same, and is counted (`late_tuples`).  At the end of
+the stream all leave, in order.  With `flush`, a tuple also leaves as soon as the watermark has
+passed its time, at once if it had when the tuple came (then it is counted, too).  With `per`, each
+key has a buffer of its own; what a watermark lets leave is ordered across keys.
+
+The output is a function of the tuples in order and of where watermarks stand, never of how stream
+events are cut.
+
+State, and why it can be rebuilt.  Let S be all tuples so far that the clock has not passed.  What
+waits are always the n - 1 greatest of S: entering and letting the smallest go keeps that, and so
+does a watermark, which takes all below it, so that who goes takes along everything that was smaller
+and had gone before.  The n-th greatest of S, if there is one, is the greatest that has left; it is
+kept, too, to know what comes out of order (whatever has left but is not in S is below the clock).
+So the state is the n greatest of S, a set that says nothing of the order in which they came.
+
+Parts: without keys, blocks of positions; a block is open while one of its tuples is among the n.
+With keys, each key's buffer, open while it holds a tuple.  A snapshot holds a part's tuples.
+After a crash, candidates are the tuples in snapshots and those of replayed input that belong to a
+restored part, lie behind its footprint and are in S, which the restored clock alone decides:
+watermarks need not come again.  All of the n are candidates, because each belonged to an open part
+and was in its snapshot or came after it; and candidates are all from S.  So the n greatest
+candidates are the state, in whatever order they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
+from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.classes import OperatorClass
+from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.keys import GroupBy
+from rewake.operators.sorting_buffers import NO_OWNERS, SortBuffers
+from rewake.operators.sorting_order import Ordering, place_of
+from rewake.operators.sorting_tuples import WaitingTuples, no_tuples, pack_tuples, unpack_tuples
+from rewake.operators.stateful import Outcome, StoredParts
+from rewake.operators.stateless import check_schema, plain_batch, plain_schema
+
+__all__ = ["Sort", "SortSpec"]
+
+# A block is an eighth of the buffer, within these bounds: few parts, of which the oldest ends soon.
+_LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
+# Tuples that have left are dropped once there are this many more of them than of waiting ones.
+_SPARE_ROWS = 4096
+# Keys without tuples are forgotten once there are this many more of them than live ones.
+_SPARE_KEYS = 65_536
+_MOST_TUPLES = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class SortSpec:
+    """What a sort does: the columns to order `by`, and the size of the `buffer`.
+
+    `per` names key columns, each key with a buffer of its own.  `flush` lets tuples leave when the
+    watermark passes the first ordering column, which must then be the event time.
+    """
+
+    by: tuple[str, ...]
+    buffer: int
+    per: tuple[str, ...] = ()
+    flush: bool = False
+    descending: bool = False
+
+    kind: ClassVar[str] = "sort"
+    route_late: ClassVar[bool] = False
+    further_outputs: ClassVar[Sequence[str]] = ()
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """A great tuple may wait for ever, unless a watermark sends it away (Hwang 3.2.2)."""
+        return OperatorClass.CONVERGENT_CAPABLE if self.flush else OperatorClass.DETERMINISTIC
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """Tuples of a buffer belong together."""
+        assert port == 0, "a sort has one input"
+        return self.per
+
+    def operator(self, *schemas: pa.Schema) -> Sort:
+        """A new operator."""
+        (schema,) = schemas
+        return Sort(self, schema)
+
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
+        """It has no further outputs."""
+        raise UsageError(f"a sort has no output {output!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """As values that JSON can hold; what equals its default is left out."""
+        described: dict[str, Any] = {"by": list(self.by), "buffer": self.buffer}
+        if self.per:
+            described["per"] = list(self.per)
+        chosen = {"flush": self.flush, "descending": self.descending}
+        return described | {name: True for name, value in chosen.items() if value}
+
+    def code(self) -> Sequence[Callable[..., Any]]:
+        """No code of the user."""
+        return ()
+
+    def words(self) -> Iterable[str]:
+        """Order and keys, then the buffer."""
+        order = ", ".join(self.by) + (" descending" if self.descending else "")
+        yield f"sort by {order}" + (f" per {', '.join(self.per)}" if self.per else "")
+        yield f"buffer of {self.buffer} tuples" + (", flushed by watermarks" if self.flush else "")
+
+
+def _check(spec: SortSpec, schema: pa.Schema) -> TimeColumn | None:
+    """Refuse a spec that makes no sense; the event time, where it is needed."""
+    if not spec.by:
+        raise UsageError("a sort needs at least one ordering column: give by='column'")
+    size = spec.buffer
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size < _MOST_TUPLES:
+        raise UsageError(f"the buffer of a sort holds from 1 to 2**31 - 1 tuples, not {size!r}")
+    for name in spec.per:
+        place_of(schema, name, "buffers per")
+    if not spec.flush:
+        return None
+    if spec.descending:
+        raise UsageError("a watermark sends off the earliest: a descending sort has no flush")
+    place_of(schema, spec.by[0], "sort by")
+    return TimeColumn(schema, spec.by[0])
+
+
+class Sort:
+    """The operator.  `schema` is that of its input; results have the same, without dictionaries."""
+
+    divisible: ClassVar[bool] = True
+
+    def __init__(self, spec: SortSpec, schema: pa.Schema) -> None:
+        self.spec = spec
+        self.schema = schema
+        self.output_schema = plain_schema(schema)
+        self.clock = NO_TIME
+        self._time = _check(spec, self.output_schema)
+        self._order = Ordering(self.output_schema, spec.by, descending=spec.descending)
+        self._keys = GroupBy(self.output_schema, spec.per, refuse_nulls=False) if spec.per else None
+        span = 0 if spec.per else max(_LEAST_BLOCK, min(_MOST_BLOCK, spec.buffer // 8))
+        self._buffers = SortBuffers(spec.buffer, span, len(spec.by))
+        self._tuples = WaitingTuples(self.output_schema)
+        self._late = 0
+        # While replaying: by slot, the last position a restored part has seen.
+        self._applied = np.zeros(0, np.int64)
+
+    # --- the normal path ---------------------------------------------------------------------
+
+    @property
+    def late_tuples(self) -> int:
+        """How many tuples came after greater ones had left."""
+        return self._late + self._buffers.disorder
+
+    @property
+    def open_parts(self) -> int:
+        """How many parts are open: N."""
+        return self._buffers.open_parts
+
+    @property
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open part, or -1."""
+        return self._buffers.ids
+
+    @property
+    def _ended(self) -> bool:
+        return self.clock >= TIME_LIMIT
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Let tuples in, and out; then what the watermark sends off."""
+        batch, keys = self._read(event)
+        owners = NO_OWNERS
+        if self._keys is not None:
+            owners = self._keys.intern(batch, event.position)
+            self._buffers.ensure_keys(self._keys.table.id_limit)
+        row = self._add(batch, keys, event.position + np.arange(batch.num_rows))
+        self._buffers.begin()
+        rows, opened, touched = self._buffers.arrive(row, owners, self._passed(keys))
+        if self._advance(event.watermark):
+            flushed, also = self._buffers.release(everything=self._ended, clock=self.clock)
+            rows, touched = np.concatenate([rows, flushed]), np.concatenate([touched, also])
+        opened, ended = self._buffers.settle(event.position, opened, touched)
+        results = self._tuples.take(rows) if rows.size else None
+        self._drop_gone()
+        return Outcome(results, None, opened, self.ids_of(opened), ended, touched)
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
+        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
+
+    def _read(self, event: StreamEvent) -> tuple[pa.RecordBatch, Int64s]:
+        check_schema(event, self.schema)
+        batch = plain_batch(event.batch)
+        self._order.check(batch, event.position)
+        if self._time is not None:
+            self._time.times(batch, event.position)
+        return batch, self._order.keys(batch)
+
+    def _add(self, batch: pa.RecordBatch, keys: Int64s, positions: Int64s) -> int:
+        row = self._tuples.append(batch)
+        self._buffers.add_rows(row, keys, positions)
+        return row
+
+    def _passed(self, keys: Int64s) -> Array:
+        """Which tuples the clock has passed."""
+        if self._ended or not self.spec.flush:
+            return np.full(len(keys), self._ended)
+        return keys[:, 0] < self.clock
+
+    def _advance(self, watermark: int | None) -> bool:
+        """Move the clock; whether tuples may leave for it."""
+        if watermark is None or watermark <= max(self.clock, -TIME_LIMIT):
+            return False
+        before, self.clock = self.clock, min(watermark, TIME_LIMIT)
+        return self.clock > before and (self.spec.flush or self._ended)
+
+    def _drop_gone(self) -> None:
+        rows = self._tuples.rows
+        if rows > 2 * self._buffers.held + _SPARE_ROWS:
+            live = self._buffers.live_rows(rows)
+            self._tuples.keep(live)
+            self._buffers.keep(rows, live)
+        if self._keys is not None:
+            table = self._keys.table
+            if table.size > 2 * self.open_parts + _SPARE_KEYS:
+                table.keep(self._buffers.slot_of[: table.id_limit] >= 0)
+
+    # --- footprints --------------------------------------------------------------------------
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts."""
+        return self._buffers.ids[slots]
+
+    def opening_columns(self, slots: Array) -> list[Array]:
+        """The keys of parts; a block is known by its id alone."""
+        return [] if self._keys is None else self._keys.table.pack(self._buffers.marks[slots])
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """Keys, how many tuples each part holds, then of all tuples: positions, and as bytes."""
+        rows, lengths = self._buffers.rows_of(slots, self._tuples.rows)
+        data = pack_tuples(self._tuples.take(rows))
+        return [*self.opening_columns(slots), lengths, self._buffers.positions[rows], data]
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take these parts as the open ones of a new operator; their slots, openings first."""
+        assert self.open_parts == 0, "only a new operator can be restored"
+        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
+            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        self.clock, self._late = clock, late_tuples
+        nothing = np.zeros(0, np.int32)
+        marks = [
+            self._marks(openings, self.opening_columns(nothing)),
+            self._marks(snapshots, self.snapshot_columns(nothing)),
+        ]
+        ids = np.concatenate([openings.ids, snapshots.ids])
+        joined = np.concatenate(marks)
+        if np.unique(joined).size != joined.size:
+            raise DamagedFrame("the log has two open parts for one buffer or block")
+        if self._keys is not None:
+            self._buffers.ensure_keys(self._keys.table.id_limit)
+        slots = self._buffers.restore_parts(ids, joined)
+        self._applied = np.zeros(self._buffers.ids.size, np.int64)
+        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._restore_tuples(snapshots, slots[openings.ids.size :])
+        return slots
+
+    def _marks(self, parts: StoredParts, layout: list[Array]) -> Int64s:
+        """Key ids, or blocks, of stored parts, whose columns must be those of `layout`."""
+        marks = [np.zeros(0, np.int64)]
+        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
+            if [column.dtype for column in columns] != [column.dtype for column in layout]:
+                raise DamagedFrame(
+                    "a footprint has other columns than this operator writes; the log belongs to "
+                    "another operator, or to another version of it"
+                )
+            if self._keys is not None:
+                table = self._keys.table
+                keys = table.unpack(columns[: table.footprint_columns], rows, total)
+                marks.append(keys.astype(np.int64))
+        return parts.ids // self._buffers.span if self._keys is None else np.concatenate(marks)
+
+    def _restore_tuples(self, parts: StoredParts, slots: Int32s) -> None:
+        done = 0
+        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
+            lengths, positions, data = columns[-3:]
+            if lengths.size != total or (total and int(lengths.min()) < 0):
+                raise DamagedFrame(f"the lengths of a snapshot are not those of {total} parts")
+            ends = np.cumsum(lengths, dtype=np.int64)
+            if positions.size != (int(ends[-1]) if total else 0):
+                raise DamagedFrame("the positions of a snapshot are not those of its tuples")
+            batch = unpack_tuples(data, self.output_schema, positions.size)
+            # By tuple: the slot of its part, -1 where the part has a newer footprint.
+            of_part = np.full(total, -1, np.int32)
+            of_part[rows] = slots[done : done + rows.size]
+            done += rows.size
+            self._refill(batch, positions, np.repeat(of_part, lengths), stored=True)
+
+    def _refill(
+        self, batch: pa.RecordBatch, positions: Int64s, slots: Int32s, *, stored: bool
+    ) -> int:
+        """Put tuples of restored parts into their buffers, if the clock has not passed them."""
+        chosen = np.flatnonzero(slots >= 0)
+        behind = positions[chosen] > self._applied[slots[chosen]]
+        if stored and (behind.any() or (chosen.size and int(positions[chosen].min()) < 0)):
+            raise DamagedFrame("a snapshot holds tuples that came after it")
+        chosen = chosen if stored else chosen[behind]
+        part = batch.take(pa.array(chosen)) if chosen.size < batch.num_rows else batch
+        keys = self._stored_keys(part) if stored else self._order.keys(part)
+        waiting = np.flatnonzero(~self._passed(keys))
+        if waiting.size < part.num_rows:
+            part, keys, chosen = part.take(pa.array(waiting)), keys[waiting], chosen[waiting]
+        row = self._add(part, keys, positions[chosen])
+        self._buffers.refill(row, slots[chosen])
+        self._drop_gone()
+        return int(chosen.size)
+
+    def _stored_keys(self, batch: pa.RecordBatch) -> Int64s:
+        try:
+            self._order.check(batch, 0)
+            if self._time is not None:
+                self._time.times(batch, 0)
+        except SchemaMismatch as error:
+            raise DamagedFrame(f"a snapshot holds tuples that have no order: {error}") from error
+        return self._order.keys(batch)
+
+    def replay(self, event: StreamEvent) -> int:
+        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
+        batch, _ = self._read(event)
+        positions = event.position + np.arange(batch.num_rows)
+        if self._keys is not None:
+            owners = self._keys.find(batch, event.position)
+            # Null is a key that is always known, but not always one with a place.
+            known = np.where(owners < self._buffers.slot_of.size, owners, -1)
+            slots = np.where(known >= 0, self._buffers.slot_of[known], -1)
+        else:
+            slots = self._slots_of_blocks(positions // self._buffers.span)
+        return self._refill(batch, positions, slots, stored=False)
+
+    def _slots_of_blocks(self, blocks: Int64s) -> Int32s:
+        slots = np.flatnonzero(self._buffers.ids >= 0).astype(np.int32)
+        if not slots.size:
+            return np.full(blocks.size, -1, np.int32)
+        slots = slots[np.argsort(self._buffers.marks[slots])]
+        known = self._buffers.marks[slots]
+        places = np.minimum(np.searchsorted(known, blocks), known.size - 1)
+        return np.where(known[places] == blocks, slots[places], np.int32(-1))
+
+    def end_replay(self) -> None:
+        """All restored parts are up to date: from here on, `process`."""
+        self._applied = np.zeros(0, np.int64)
+        empty = self._buffers.empty_parts()
+        if empty.size:
+            raise ReplayMismatch(
+                f"{empty.size} parts of a sort are empty that the log says hold tuples, the first "
+                f"opened by the tuple at position {int(self.ids_of(empty).min())}: the input that "
+                "was replayed is not the input the log was written from; replay the original "
+                "stream, in its order"
+            )
