@@ -11,6 +11,7 @@ import datetime as dt
 import functools
 import itertools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.arrays import Int32s
 from rewake.operators.functions import (
     AggregateFunction,
     Avg,
@@ -33,9 +35,11 @@ from rewake.operators.functions import (
 )
 from rewake.operators.windows import count_window, time_window
 from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
-from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
+from rewake.recovery.policies.recover_within import RecoverWithin
 from rewake.recovery.policies.shots import Shots
 from rewake.recovery.policies.targets import Targets
+from rewake.recovery.rates import Costs, RecoveryRates
 
 Row = tuple[Any, ...]
 SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
@@ -153,17 +157,30 @@ def _engine_functions(name: str) -> list[AggregateFunction]:
 class PolicyOf(NamedTuple):
     """A checkpoint policy, to be made anew for every life."""
 
-    kind: type
+    kind: Callable[..., CheckpointPolicy]
     arguments: tuple[tuple[str, Any], ...] = ()
 
     def make(self) -> CheckpointPolicy:
         """A fresh one."""
-        made: CheckpointPolicy = self.kind(**dict(self.arguments))
-        return made
+        return self.kind(**dict(self.arguments))
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
         return f"{self.kind.__name__}({inside})"
+
+
+class Hurried(RecoverWithin):
+    """Keeps a promise in a time that runs fast: between two turns it is due to look again."""
+
+    def checks(self, extent: Extent) -> Int32s:
+        """As its base, later."""
+        return super().checks(extent._replace(now_ms=extent.now_ms * 100))
+
+
+def promised(target_ms: float, load_us: float, replay_us: float, budget: float) -> Hurried:
+    """A policy that begins with these costs."""
+    costs = Costs(load_us=load_us, replay_us=replay_us, work_us=1, check_us=10, fixed_ms=1)
+    return Hurried(target_ms, RecoveryRates(costs), budget=budget)
 
 
 OPEN_ONLY = PolicyOf(OpenOnly)
@@ -345,7 +362,7 @@ def _gaps(rows: int) -> st.SearchStrategy[dict[int, int]]:
     return st.dictionaries(st.integers(0, rows), st.sampled_from([1, 2, 7, 40]), max_size=4)
 
 
-def _policy(kind: type, **choices: Any) -> st.SearchStrategy[PolicyOf]:
+def _policy(kind: Callable[..., CheckpointPolicy], **choices: Any) -> st.SearchStrategy[PolicyOf]:
     drawn = st.tuples(*(st.tuples(st.just(name), choice) for name, choice in choices.items()))
     return drawn.map(lambda arguments: PolicyOf(kind, arguments))
 
@@ -372,6 +389,13 @@ POLICIES = st.one_of(
         patience=st.sampled_from([1, 0.1, 5]),
         period_ms=st.sampled_from([0, 2]),
         at_most=st.sampled_from([10, 1]),
+    ),
+    _policy(
+        promised,
+        target_ms=st.sampled_from([2, 6, 20, 200]),
+        load_us=st.sampled_from([1, 1000]),
+        replay_us=st.sampled_from([1, 1000]),
+        budget=st.sampled_from([1, 0.001]),
     ),
 )
 

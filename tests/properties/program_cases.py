@@ -80,7 +80,8 @@ class ProgramCase:
         routes += [OutputRoute(1)] if self.stateful else []
         before = self._steps(self.before, self.case.names)
         results = self.case.operator().output_schema.names if self.stateful else self.case.names
-        return FragmentProgram(before, spec, self._steps(self.after, results), tuple(routes))
+        after = self._steps(self.after, results)
+        return FragmentProgram(before, spec, after, routes=tuple(routes))
 
     def _steps(self, kinds: tuple[str, ...], names: list[str]) -> tuple[StatelessStep, ...]:
         made: dict[str, StatelessStep] = {

@@ -128,6 +128,23 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
         )
         assert found.tolist() == oldest[:best]
 
+    @rule(limit=st.integers(1, 50), at_once=st.sampled_from([1, 4, 1024]))
+    def oldest(self, limit: int, at_once: int) -> None:
+        """The oldest windows with their last footprints; looking may put blocks together."""
+        with (
+            mock.patch.object(footprint_order, "_PIECE", at_once),
+            mock.patch.object(footprint_order, "_MANY_BLOCKS", 0),
+        ):
+            found = self.order.oldest(limit)
+        expected = self._oldest_first()[:limit]
+        assert found.slots.tolist() == expected
+        pairs = zip(found.records.tolist(), found.times.tolist(), strict=True)
+        assert list(pairs) == [self.last[slot] for slot in expected]
+        # A sample of all is all: those behind the oldest, numbered.
+        behind, ranks = self.order.sampled(10**6, beyond=limit)
+        assert behind.slots.tolist() == self._oldest_first()[limit:]
+        assert ranks.tolist() == list(range(limit + 1, len(self.last) + 1))
+
     @invariant()
     def q_and_u_are_those_of_the_oldest(self) -> None:
         """The extent counts records from the oldest footprint on; T is its time."""

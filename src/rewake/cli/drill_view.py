@@ -19,7 +19,7 @@ class DrillView:
     def __init__(self, console: Console | None, bar: Any, tuples: int) -> None:
         self._console = console
         self._bar = bar
-        self._task = bar.add_task("streaming", total=tuples)
+        self._task = bar.add_task("streaming", total=tuples, promise="")
         self._blows = 0
         self._back: set[tuple[str, int]] = set()
 
@@ -34,14 +34,23 @@ class DrillView:
 
     def progress(self, result: DrillResult, read: int) -> None:
         """What a run looks like now."""
+        from rewake.lab.drill.promise import in_short, standing  # noqa: PLC0415 (slow to import)
+
         for blow in result.blows[self._blows :]:
             verb = "kill -9" if blow.action == "kill" else "kill -STOP"
             at = blow.at - result.first_result_at
             self.say(f"[bold red]{verb}[/] {blow.node} (pid {blow.pid}) at {at:.1f} s")
+            for line in standing(result.nodes.said(blow.node, blow.at)):
+                self.say(f"  {line}")
         self._blows = len(result.blows)
         # A node that must produce again reads its input again: never show less than before.
         task = self._bar.tasks[self._task]
-        self._bar.update(self._task, completed=max(task.completed, min(read, task.total)))
+        promises = (in_short(said) for said in result.status.values() if said.get("running", True))
+        self._bar.update(
+            self._task,
+            completed=max(task.completed, min(read, task.total)),
+            promise=next((each for each in promises if each), ""),
+        )
 
 
 @contextmanager
@@ -54,6 +63,7 @@ def drill_view(tuples: int, *, quiet: bool) -> Iterator[DrillView]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
+        TextColumn("{task.fields[promise]}", style="dim"),
         console=Console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),

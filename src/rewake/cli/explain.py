@@ -15,6 +15,14 @@ def explain(
     svg: Annotated[
         Path | None, typer.Option(help="Also write a picture to this file.", show_default=False)
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The folder in which the query runs: how promises stand there."),
+    ] = None,
+    recover_within: Annotated[
+        str | None,
+        typer.Option(help="Of a built-in query: how long a crash may cost beyond a restart."),
+    ] = None,
 ) -> None:
     r"""Tell what a query would run: fragments, nodes, what is logged and why, what is guaranteed.
 
@@ -22,12 +30,31 @@ def explain(
     Examples:
       rewake explain items
       rewake explain my_query.py --svg my_query.svg
+      rewake explain items --recover-within 1s
+      rewake explain my_query.py --folder state/averages
+
+    \b
+    Where recover_within is promised, it also tells what a crash would cost: q (records to load), u
+    (tuples to replay), T (the input position from which), the rates, the prediction and the margin.
+    Of a query that has not run, what the promise allows, by rates measured on this machine (1 s).
     """
     from rewake.lab.drill.files import load_query  # noqa: PLC0415 (keeps --help fast)
+    from rewake.lab.drill.promise import explained  # noqa: PLC0415
     from rewake.lab.drill.queries import built_in  # noqa: PLC0415
 
-    found = load_query(Path(query)) if query.endswith(".py") else built_in(query).build()
+    if query.endswith(".py") and recover_within is not None:
+        raise UsageError(f"{query} says itself what it promises; leave out --recover-within")
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}; give the one that the query was started in")
+    found = (
+        load_query(Path(query))
+        if query.endswith(".py")
+        else built_in(query, recover_within=recover_within).build()
+    )
     typer.echo(found.explain(), nl=False)
+    promises = explained(found.plan(), folder)
+    if promises:
+        typer.echo("\n" + "\n".join(promises))
     if svg is not None:
         try:
             svg.write_text(found.picture(), encoding="utf-8")

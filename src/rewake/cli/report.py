@@ -26,6 +26,8 @@ def report(
     ] = None,
 ) -> None:
     """Make the page of a run again."""
+    from rewake.lab.bench.recover_within_report import KIND as PROMISES  # noqa: PLC0415
+    from rewake.lab.bench.recover_within_report import promises_page  # noqa: PLC0415
     from rewake.lab.bench.report import KIND as BENCH  # noqa: PLC0415 (keeps --help fast)
     from rewake.lab.bench.report import bench_page  # noqa: PLC0415
     from rewake.lab.drill.kept import KIND as DRILL  # noqa: PLC0415
@@ -34,7 +36,7 @@ def report(
     from rewake.model.errors import UsageError  # noqa: PLC0415
 
     require_charts()
-    pages = {BENCH: bench_page, DRILL: drill_page}
+    pages = {BENCH: bench_page, DRILL: drill_page, PROMISES: promises_page}
     data, page = find_data(folder)
     raw = Raw.read(data)
     if raw.kind not in pages:

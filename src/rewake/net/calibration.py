@@ -1,8 +1,10 @@
 """What loading, replaying, processing and CHECKs cost on this machine, measured in a second.
 
-Run once per query and machine, before its nodes start, and kept beside the query's state; nodes
-begin with it and correct it by what they see.  The measured program is the papers' own: averages of
-integer keys over count windows.  Others cost more, which their first turns will show.
+Run once per query and machine, before its nodes start, and kept beside the query's state
+(`calibration.json`); nodes begin with it and correct it by what they see, which they keep, too
+(`rates/<node>.json`), because a node that dies has just learnt something.  The measured program is
+the papers' own: averages of integer keys over count windows.  Others cost more, which their first
+turns will show.
 """
 
 from __future__ import annotations
@@ -10,36 +12,63 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.log.frame import Frame, decode_frame, encode_frame
+from rewake.log.frame import (
+    Frame,
+    Section,
+    SectionKind,
+    TurnRecord,
+    decode_frame,
+    encode_frame,
+)
 from rewake.log.store import publish
-from rewake.model.errors import UsageError
+from rewake.model.errors import OperatingFault, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.functions import Avg
 from rewake.operators.windows import count_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import Extent, OpenOnly
-from rewake.recovery.rates import Costs
+from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.local import LocalStore
 
-__all__ = ["calibrate", "calibration"]
+__all__ = [
+    "HOPS_MS",
+    "Kept",
+    "calibrate",
+    "calibration",
+    "go_on_with_rates",
+    "keep_rates",
+    "kept_rates",
+]
+
+Clock = Callable[[], float]
 
 _FILE: Final = "calibration.json"
+_RATES_FOLDER: Final = "rates"
 _SCHEMA: Final = pa.schema([("item", pa.int64()), ("price", pa.int64())])
 _SPEC: Final = AggregateSpec(["item"], count_window(10**6), [Avg("price")])
 _TURN: Final = 10_000
 _TURNS: Final = 20
 _KEYS: Final = 50_000
 # A replayed tuple is also made again and sent by others, who work at the same time.
-_MADE_AGAIN: Final = 1.5
-# Noticing the end of a connection, registering, opening the log, asking upstream.
-_FIXED_MS: Final = 120.0
+_MADE_AGAIN: Final = 4.0
+# What a node does not see of its own recovery: that its end is noticed, and that its first new
+# result becomes durable and travels.
+HOPS_MS: Final = 25.0
+# A new process opens its log for the first time: nothing of it is in its memory yet.
+_FIRST_TIME: Final = 2.0
+# A machine that takes longer for a tuple is not slow but held up, and what is measured on it says
+# nothing of the time to come.
+_TOO_SLOW_US: Final = 50.0
 
 
 class _Everything:
@@ -53,12 +82,31 @@ class _Everything:
         return slots.astype(np.int32)
 
 
-def calibrate() -> Costs:
-    """Measure; the faster of two goes, because the first may still be compiling."""
-    return min((_measure() for _ in range(2)), key=lambda costs: costs.work_us)
+def calibrate(
+    folder: Path | None = None,
+    clock: Clock = time.perf_counter,
+    work_clock: Clock = time.thread_time,
+) -> Costs:
+    """Measure, logs in a folder; the faster of two goes, because the first may still be compiling.
+
+    Work is measured as work, without waiting for a processor, because budgets are; recoveries are
+    measured in the time that they take.  Raises `OperatingFault` where a promise could not stand on
+    what is measured.
+    """
+    with TemporaryDirectory(prefix="calibration-", dir=folder) as place:
+        goes = [_measure(Path(place) / str(number), clock, work_clock) for number in range(2)]
+    costs = min(goes, key=lambda costs: costs.work_us)
+    if costs.work_us > _TOO_SLOW_US:
+        raise OperatingFault(
+            f"this machine is too slow to calibrate: a tuple took {costs.work_us:,.0f} us, where "
+            f"{_TOO_SLOW_US:.0f} us is the most that recover_within can be promised with; start "
+            "the query when the machine is less busy, give it more cores, or leave recover_within "
+            "out"
+        )
+    return costs
 
 
-def _measure() -> Costs:
+def _measure(place: Path, clock: Clock, work_clock: Clock) -> Costs:
     random = np.random.default_rng(1)
     events = [_event(random, number) for number in range(_TURNS)]
     policy = _Everything()
@@ -80,13 +128,13 @@ def _measure() -> Costs:
         for event in some:
             turn(event)
 
-    work = _seconds(lambda: turns(events[:-1]))
+    work = _seconds(work_clock, lambda: turns(events[:-1]))
     policy.now = True
-    check = _seconds(lambda: turns(events[-1:]))
+    check = _seconds(work_clock, lambda: turns(events[-1:]))
     windows, records = cec.operator.open_parts, cec.extent().records
-    load = _seconds(lambda: _recovered(frames))
+    load = _seconds(clock, lambda: _recovered(frames))
     again = _recovered(frames[:-1])
-    replay = _seconds(lambda: [again.turn(event) for event in events if again.recovering])
+    replay = _seconds(clock, lambda: [again.turn(event) for event in events if again.recovering])
     tuples = _TURN * (_TURNS - 1)
     per_tuple = work / tuples * 1e6
     return Costs(
@@ -94,7 +142,7 @@ def _measure() -> Costs:
         replay_us=max(replay / tuples * 1e6, 0.005) * _MADE_AGAIN,
         work_us=max(per_tuple, 0.005),
         check_us=max((check * 1e6 - _TURN * per_tuple) / windows, 0.01),
-        fixed_ms=_FIXED_MS,
+        fixed_ms=_opened_again_seconds(place, clock) * 1e3 * _FIRST_TIME + HOPS_MS,
     )
 
 
@@ -109,10 +157,26 @@ def _recovered(frames: list[Frame]) -> ContinuousEventualCheckpointing:
     return ContinuousEventualCheckpointing.recover(operator, OpenOnly(), reversed(frames))
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+def _opened_again_seconds(place: Path, clock: Clock) -> float:
+    """Open a log as the successor of its writer, read it and make a first frame durable."""
+    create_log(place, "calibration")
+    record = TurnRecord(0, 0, 0, 0, 1, (Section(SectionKind.RESULTS, bytes(1000)),))
+    with open_log_writer(place, epoch=1) as writer:
+        writer.append(record)
+        writer.flush()
+
+    def open_again() -> None:
+        with open_log_writer(place, epoch=2) as writer, open_log_reader(place):
+            writer.append(record)
+            writer.flush()
+
+    return _seconds(clock, open_again)
+
+
+def _seconds(clock: Clock, work: Callable[[], object]) -> float:
+    started = clock()
     work()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def calibration(folder: Path) -> Costs:
@@ -120,10 +184,51 @@ def calibration(folder: Path) -> Costs:
     try:
         return Costs.from_json(json.loads((folder / _FILE).read_bytes()))
     except (OSError, ValueError, UsageError):
-        costs = calibrate()
+        folder.mkdir(parents=True, exist_ok=True)
+        costs = calibrate(folder)
     store = LocalStore(folder, create=True)
     try:
         publish(store, _FILE, json.dumps(costs.to_json(), indent=1).encode())
     finally:
         store.close()
     return costs
+
+
+# --- what a node has seen, over its lives --------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    """What a node last kept: when (seconds since 1970), its rates, its figures."""
+
+    at: float
+    rates: dict[str, list[float]]
+    figures: dict[str, float]
+
+
+def keep_rates(folder: Path, node: str, rates: RecoveryRates, figures: dict[str, float]) -> None:
+    """Keep what a node knows of its recoveries, and how it stands, for its next life and people.
+
+    A measurement is not worth failing for: without room, the last one stays.
+    """
+    path = folder / _RATES_FOLDER / f"{node}.json"
+    draft = path.with_suffix(".tmp")
+    kept = Kept(time.time(), rates.kept(), figures)
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        draft.write_text(json.dumps(kept._asdict(), indent=1))
+        draft.replace(path)
+
+
+def kept_rates(folder: Path, node: str) -> Kept | None:
+    """What a node last kept; None when there is nothing that can be read."""
+    with suppress(OSError, ValueError, TypeError):
+        return Kept(**json.loads((folder / _RATES_FOLDER / f"{node}.json").read_bytes()))
+    return None
+
+
+def go_on_with_rates(folder: Path, node: str, rates: RecoveryRates) -> None:
+    """Take up what an earlier life of the node has kept, if there is something to be read."""
+    kept = kept_rates(folder, node)
+    if kept is not None:
+        with suppress(UsageError):
+            rates.go_on(kept.rates)

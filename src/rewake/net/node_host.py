@@ -25,12 +25,15 @@ from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import (
     ArithmeticOverflow,
     Fenced,
+    GaveUp,
     OperatingFault,
     OutOfRange,
     RewakeError,
     StorageFull,
+    Unavailable,
 )
 from rewake.net.authentication import Token
+from rewake.net.calibration import HOPS_MS, go_on_with_rates, keep_rates
 from rewake.net.connection import Connection
 from rewake.net.downstream import Downstream
 from rewake.net.kill_points import Fault, KillPoints
@@ -80,7 +83,10 @@ _SOURCE_POLL_SECONDS = 0.002
 _COMMIT_SECONDS = 0.05
 # How long a sink without room rests before it tries again.
 _FULL_SECONDS = 0.25
+# How long a turn rests for which a system outside has no answer yet.
+_REST_SECONDS = 0.02
 _LINGER_SECONDS = 10.0
+_KEEP_RATES_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,9 @@ class NodeHost:
         self._sources: dict[int, SourceReader] = {}
         self._sink: SinkWriter | None = None
         self._sink_full = False
+        # What a turn or a commit waits for, outside of Rewake; mostly nothing.
+        self._trouble = ""
+        self._resting = False
         # Subscribers that wait for frames to be read back, and from where.
         self._unread: set[int] = set()
         self._positions: dict[int, tuple[int, int]] = {}
@@ -136,8 +145,10 @@ class NodeHost:
         self._timings: dict[str, float] = {}
         self._replaying = False
         self._replay_started = 0.0
-        self._began = time.perf_counter()
+        self._input_came: float | None = None
+        self._registered = time.perf_counter()
         self._rates: RecoveryRates | None = None
+        self._rates_kept = float("-inf")
         self._loaded = self._replayed = 0
 
     # --- the life of an attempt --------------------------------------------------------------
@@ -176,6 +187,7 @@ class NodeHost:
         me = socket.gethostname()
         connection.send(Register(self._plan.name, self._listener.address, os.getpid(), me))
         self._control = connection
+        self._registered = time.perf_counter()
         self._loop.add(connection, self)
         self._points.hit("node.registered")
 
@@ -218,8 +230,11 @@ class NodeHost:
         """Begin with what was calibrated, if the approach goes by what recoveries cost."""
         foretelling = self._node.foretelling
         self._rates = None if foretelling is None else foretelling.rates
-        if self._rates is not None and self._task.costs is not None:
-            self._rates.start_from(self._task.costs)
+        if self._rates is not None:
+            self._rates.clock = time.thread_time
+            if self._task.costs is not None:
+                self._rates.start_from(self._task.costs)
+            go_on_with_rates(Path(self._task.folder), self._plan.name, self._rates)
         if self._replaying:
             progress = self._node.progress()
             self._loaded = int(progress.get("extent_records", 0))
@@ -279,40 +294,70 @@ class NodeHost:
         busy = False
         if self._sink_full:
             return busy  # what waits for room is in memory: take no more
-        for _ in range(_TURNS_PER_ROUND):
+        for _ in range(0 if self._resting else _TURNS_PER_ROUND):
             self._points.hit("node.before_work")
             before = node.turns
             if self._replaying:
                 self._points.hit("recovery.replaying")
-            started = time.perf_counter()
-            commands = node.work(now_ms)
+            # What it worked, not what it waited for a processor: the budget is one of work.
+            started = time.thread_time()
+            try:
+                commands = node.work(now_ms)
+            except Unavailable as error:
+                self._rest(error)
+                break
+            self._trouble = ""
             if self._rates is not None and not self._replaying:
-                node.took(self._rates, (time.perf_counter() - started) * 1e6)
+                node.took(self._rates, (time.thread_time() - started) * 1e6)
             if commands:
                 self._perform("work", commands)
             if node.turns == before:
                 break
             busy = True
+            if self._replaying and self._input_came is None:
+                self._input_came = time.perf_counter()
         if self._replaying and not node.recovering:
             self._end_of_replay()
         if self._unread:
             self._read_log()
         return busy
 
+    def _rest(self, error: Unavailable) -> None:
+        """Take the same turn again after a while; input waits, and upstreams with it."""
+        self._trouble = str(error)
+        self._resting = True
+        self._loop.call_after(_REST_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+
     def _end_of_replay(self) -> None:
         self._replaying = False
         now = time.perf_counter()
-        load_ms, replay_ms = self._timings["load_ms"], (now - self._replay_started) * 1e3
-        self._timings["replay_ms"] = replay_ms
+        self._timings["replay_ms"] = (now - self._replay_started) * 1e3
         self._points.hit("recovery.replayed")
         if self._rates is not None:
-            self._rates.recovered(
-                records=self._loaded,
-                load_us=load_ms * 1e3,
-                tuples=self._replayed,
-                replay_us=replay_ms * 1e3,
-                fixed_ms=max((now - self._began) * 1e3 - load_ms - replay_ms, 0.0),
-            )
+            self._learn(self._rates, now)
+            self._keep_rates()
+
+    def _learn(self, rates: RecoveryRates, now: float) -> None:
+        """What this recovery cost; to wait for the first input costs the same for any amount."""
+        load_ms = self._timings["load_ms"]
+        replay_ms = 0.0 if self._input_came is None else (now - self._input_came) * 1e3
+        rates.recovered(
+            records=self._loaded,
+            load_us=load_ms * 1e3,
+            tuples=self._replayed,
+            replay_us=replay_ms * 1e3,
+            fixed_ms=max((now - self._registered) * 1e3 - load_ms - replay_ms, 0.0) + HOPS_MS,
+        )
+
+    def _keep_rates(self) -> None:
+        """For the next life: whatever was seen may be lost at any moment."""
+        if self._rates is not None and not self._replaying:
+            figures = self._node.progress()
+            keep_rates(Path(self._task.folder), self._plan.name, self._rates, figures)
+            self._rates_kept = self._loop.now()
 
     def _on_durable(self) -> None:
         assert self._log is not None
@@ -325,6 +370,8 @@ class NodeHost:
     def _heartbeat(self) -> None:
         self._tell_progress()
         self._perform("tick", self._node.tick(time.monotonic() * 1e3))
+        if self._loop.now() > self._rates_kept + _KEEP_RATES_SECONDS:
+            self._keep_rates()
         self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
 
     def _tell_progress(self) -> None:
@@ -334,11 +381,13 @@ class NodeHost:
         foretelling = self._node.foretelling
         if foretelling is not None and foretelling.advice:
             progress["advice"] = foretelling.advice
+        if self._trouble:
+            progress["trouble"] = self._trouble
         progress["rss_mib"] = _resident_mib()
         if self._sink is not None:
             progress["stalled"] = self._sink_full
         if self._log is not None:
-            progress["stalled"] = self._log.stalled
+            progress["stalled"] = self._log.stalled or bool(self._trouble)
             self._log.durable()  # raises when the writer has stopped
         self._control.send(Heartbeat(self._plan.name, self._node.epoch, progress))
 
@@ -427,11 +476,13 @@ class NodeHost:
         self._points.hit("node.before_commit")
         try:
             self._sink.commit()
-        except StorageFull:
+        except (StorageFull, Unavailable) as error:
+            self._trouble = str(error)
             self._sink_full = True
             self._loop.call_after(_FULL_SECONDS, self._commit)
             return
         self._sink_full = False
+        self._trouble = ""
         self._points.hit("node.after_commit")
         for channel in range(len(self._plan.inputs)):
             position = self._sink.position(channel)
@@ -479,7 +530,7 @@ class NodeHost:
         assert self._stop is not None
         if self._sink is not None:
             # Without room: the next run delivers it again, from the upstream's log.
-            with suppress(StorageFull):
+            with suppress(StorageFull, Unavailable):
                 self._sink.commit()
             self._sink.close()
         self._serve_clients()
@@ -524,8 +575,8 @@ def run_node(task: NodeTask) -> str:
     host = NodeHost(task)
     try:
         return host.run()
-    except ArithmeticOverflow as error:
-        host.fail(error)  # the next attempt would meet the same tuples
+    except (ArithmeticOverflow, GaveUp) as error:
+        host.fail(error)  # the next attempt would meet the same tuples, or wait as long
         raise
     except OperatingFault:
         raise  # another attempt may fare better

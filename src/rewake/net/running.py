@@ -59,23 +59,23 @@ class RunningQuery:
         )
         self._closed = False
         self._host.start()
-        promised = any("recover_within" in node.approach.settings() for node in plan.nodes)
-        costs = calibration(self.folder) if promised else None
-        tasks = [
-            NodeTask(
-                plan=node,
-                folder=str(self.folder.resolve()),
-                fingerprint=plan.fingerprint,
-                coordinator=self._host.address,
-                token=self._host.token.reveal(),
-                limits=limits or NodeLimits(),
-                faults=faults,
-                costs=costs,
-                allow_remote=allow_remote,
-            )
-            for node in plan.nodes
-        ]
         try:
+            promised = any("recover_within" in node.approach.settings() for node in plan.nodes)
+            costs = calibration(self.folder) if promised else None
+            tasks = [
+                NodeTask(
+                    plan=node,
+                    folder=str(self.folder.resolve()),
+                    fingerprint=plan.fingerprint,
+                    coordinator=self._host.address,
+                    token=self._host.token.reveal(),
+                    limits=limits or NodeLimits(),
+                    faults=faults,
+                    costs=costs,
+                    allow_remote=allow_remote,
+                )
+                for node in plan.nodes
+            ]
             launcher.start(tasks, self._host.fail)
         except BaseException:
             self._host.stop("the query could not be started")

@@ -121,6 +121,8 @@ class ContinuousEventualCheckpointing:
         order.forget_dead(self.operator.open_parts)
         self._now_ms = now_ms
         checked = self._policy.checks(self.extent(now_ms))
+        if outcome.unrepeatable_slots.size:
+            checked = np.union1d(checked, outcome.unrepeatable_slots).astype(np.int32)
         if checked.size:
             self._checks += checked.size
             order.checked(checked, self.operator.ids_of(checked), t_end)
@@ -229,10 +231,9 @@ class ContinuousEventualCheckpointing:
             "checks": self._checks,
         }
         if self._promise is not None:
-            outlook = self._promise.outlook(extent)
-            figures["predicted_ms"] = outlook.predicted_ms
-            figures["target_ms"] = outlook.target_ms
-            figures["best_ms"] = outlook.best_ms
+            figures |= self._promise.outlook(extent).figures()
+            figures["replay_from"] = extent.oldest_time + 1
+            figures |= self._promise.rates.figures()
         return figures
 
     @property

@@ -24,6 +24,8 @@ from rewake.operators.arrays import Array, Int32s, Int64s, grown
 # Footprints are looked at in pieces of this size when the head is searched for.
 _PIECE = 1024
 _SPARE = 65_536
+# From so many blocks on, going through them costs more than putting them together.
+_MANY_BLOCKS = 32
 # Stands for "just before the tuple that opened it" where times are numbers.
 _OPENED = -2
 
@@ -165,19 +167,20 @@ class FootprintOrder:
         self._blocks = deque([_Merged(live)])
         self._passed, self._waiting = 0, live.slots.size
 
-    def _live_of(self, blocks: list[_Block]) -> Footprints:
-        """The live footprints of blocks that are not merged yet."""
+    def _live_of(self, blocks: list[_Block], every: int = 1) -> Footprints:
+        """The live footprints of blocks that are not merged yet, or one of `every` so many."""
         if not blocks:
             return _NONE
-        slots = np.concatenate([block.slots for block in blocks])
-        ids = np.concatenate([block.ids for block in blocks])
+        parts = [block.slots[::every] for block in blocks]
+        slots = np.concatenate(parts)
+        ids = np.concatenate([block.ids[::every] for block in blocks])
         rows = np.flatnonzero(self._ids_of(slots) == ids)
-        starts = np.cumsum([0, *[block.slots.size for block in blocks]])
+        starts = np.cumsum([0, *[part.size for part in parts]])
         counts = np.diff(np.searchsorted(rows, starts))
-        firsts = np.array([block.first_record for block in blocks]) - starts[:-1]
+        firsts = np.array([block.first_record for block in blocks]) - starts[:-1] * every
         times = [_OPENED if block.time is None else block.time for block in blocks]
         slots, ids, time = slots[rows], ids[rows], np.repeat(times, counts)
-        records = rows + np.repeat(firsts, counts)
+        records = rows * every + np.repeat(firsts, counts)
         same = Footprints(slots, ids, records, np.where(time == _OPENED, ids - 1, time))
         return same.chosen(~self._has_later_check(same))
 
@@ -290,16 +293,59 @@ class FootprintOrder:
 
     def oldest(self, limit: int) -> Footprints:
         """The oldest live footprints, oldest first, at most so many."""
-        return _NONE if self._oldest() is None else self._first_live(limit)
+        if self._oldest() is None:
+            return _NONE
+        # Whoever wants most of them pays for going through all: the next to look profits.
+        if limit >= self._waiting // 4 and len(self._blocks) > _MANY_BLOCKS:
+            self._keep_live_only()
+        return self._first_live(limit)
+
+    def sampled(self, size: int, *, beyond: int) -> tuple[Footprints, Int64s]:
+        """About `size` footprints, the live ones of them, and how many windows are as old or older.
+
+        Of those that are not among the `beyond` oldest.  Exact when there are no more than `size`.
+        """
+        every = max(self._waiting // size, 1)
+        merged = [block for block in self._blocks if isinstance(block, _Merged)]
+        old = _NONE
+        if merged:
+            piece = merged[0].at(np.arange(self._passed, merged[0].slots.size, every))
+            old = piece.chosen(self._is_live(piece))
+        new = self._live_of([each for each in self._blocks if isinstance(each, _Block)], every)
+        live = Footprints(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
+        ranks = np.arange(1, live.slots.size + 1, dtype=np.int64) * every
+        behind = ranks > beyond
+        return live.chosen(behind), ranks[behind]
 
     def _first_live(self, limit: int) -> Footprints:
         pieces, count = [], 0
-        for piece in self._live():
+        for piece in self._live_of_many(max(2 * limit, _PIECE)):
             pieces.append(piece)
             count += piece.slots.size
             if count >= limit:
                 break
         return Footprints(*(np.concatenate(each)[:limit] for each in zip(*pieces, strict=True)))
+
+    def _live_of_many(self, size: int) -> Iterator[Footprints]:
+        """Live footprints from the oldest on, about `size` looked at in one go.
+
+        As `_live`, for those who want many: turn by turn, looking would cost ten times as much.
+        """
+        gathered: list[_Block] = []
+        waiting = 0
+        for block in self._blocks:
+            if isinstance(block, _Merged):  # the oldest, if there is one
+                for start in range(self._passed, block.slots.size, size):
+                    rows = np.arange(start, min(start + size, block.slots.size))
+                    piece = block.at(rows)
+                    yield piece.chosen(self._is_live(piece))
+                continue
+            gathered.append(block)
+            waiting += block.slots.size
+            if waiting >= size:
+                yield self._live_of(gathered)
+                gathered, waiting = [], 0
+        yield self._live_of(gathered)
 
     def check_invariants(self, opened_at: Int64s) -> None:
         """Every open part has exactly one live footprint; they rise in number and time."""

@@ -31,7 +31,7 @@ import numpy as np
 
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
 from rewake.model.errors import ReplayMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Int32s
 from rewake.operators.stateful import NO_SLOTS, Outcome, StatefulOperator
 from rewake.recovery.approach import (
@@ -265,12 +265,14 @@ class InstantCheckpointing:
         """Apply what came at this position besides tuples; at tc, see that all is as it was."""
         found = self._log
         assert found is not None, "a replay without a log"
-        clock = found.alone.get(self.position, NO_TIME)
+        # One by one: what a watermark sets off may depend on those before it.
+        clocks = list(found.alone.get(self.position, ()))
         if not self.recovering:
             # Also one that rode on the last tuples: the host may have cut them off from it.
-            clock = found.newest.clock
-        if clock > self.operator.clock:
-            self._take(self.operator.punctuate(self.position, clock))
+            clocks.append(found.newest.clock)
+        for clock in clocks:
+            if clock > self.operator.clock:
+                self._take(self.operator.punctuate(self.position, clock))
         if not self.recovering:
             self._log = None
             self._check_emitted(found.newest)

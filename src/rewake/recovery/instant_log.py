@@ -60,7 +60,7 @@ class Mark(NamedTuple):
 class Found(NamedTuple):
     """The newest checkpoint (None: replay from the beginning), and what the log says after it.
 
-    `alone` are the clocks after turns of a watermark alone, by the position at which they came.
+    `alone` are the clocks after turns of a watermark alone, in order, by where they came.
     `records` and `frames` are how many parts and frames were read.
     """
 
@@ -69,7 +69,7 @@ class Found(NamedTuple):
     deltas: int
     openings: StoredParts
     snapshots: StoredParts
-    alone: dict[int, int]
+    alone: dict[int, list[int]]
     records: int
     frames: int
 
@@ -81,7 +81,7 @@ class _Search:
         self.newest = Mark.of(newest)
         self.checkpoint: Mark | None = None
         self.deltas = -1
-        self.alone: dict[int, int] = {}
+        self.alone: dict[int, list[int]] = {}
         self.frames = self.records = 0
         self.building: Construction | None = None
         self.done = False
@@ -102,7 +102,7 @@ class _Search:
             self.done = mark.kind == FULL
         elif self.checkpoint is None and mark.alone:
             place = mark.time + 1
-            self.alone[place] = max(mark.clock, self.alone.get(place, mark.clock))
+            self.alone.setdefault(place, []).insert(0, mark.clock)
 
     def found(self) -> Found:
         """What was read, when all of it was there."""

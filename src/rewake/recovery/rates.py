@@ -5,20 +5,34 @@
 `fixed` is what does not depend on the state (noticing, connecting, opening the log), on top of what
 it takes whoever restarts processes to start one.  The costs begin as they were calibrated and are
 kept current: every turn tells what a tuple costs, every CHECK what a CHECK costs, and every
-recovery what loading and replaying really took.
+recovery what loading and replaying really took.  A host keeps them over restarts (`kept`).
 
-A prediction is meant to hold, so costs are estimated as networks estimate their timeouts (Jacobson
-1988): the mean and twice the mean deviation of what was seen.
+Costs are estimated as networks estimate their timeouts (Jacobson 1988).  A prediction is what is to
+be expected: it is made of means.  A promise is meant to hold: it is made of means and twice the
+mean deviation of what was seen; what a recovery will hardly exceed is `at_worst_ms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rewake.model.errors import UsageError
 
 __all__ = ["Costs", "Estimate", "RecoveryRates"]
+
+# What the latest sample counts, of a cost that is seen all the time, and of one seen seldom.
+_OFTEN = 1 / 32
+_SELDOM = 1 / 8
+# A sample of the former takes so many tuples, or CHECKs: a few tell more of the turn than of them.
+_TUPLES_IN_SAMPLE = 50_000
+_CHECKS_IN_SAMPLE = 2_000
+# Recoveries smaller than this tell more of the fixed part than of the rates.
+_MANY_RECORDS = 20_000
+_MANY_TUPLES = 50_000
+# A cost is never nothing.
+_LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +67,59 @@ class Costs:
 
 
 class Estimate:
-    """A cost that varies: `mean`, and `high`, which few samples exceed."""
+    """A cost that varies: `mean`, and `high`, which few samples exceed.
 
-    def __init__(self, first: float) -> None:
+    What it begins with counts as one sample, so the first few that are seen count for much; later
+    ones count `weight`.
+    """
+
+    def __init__(self, first: float, weight: float = _SELDOM) -> None:
         self.mean = first
         self.deviation = first / 8
+        self._weight = weight
+        self._seen = 1
 
     def observe(self, sample: float) -> None:
         """It was this much now; one that is far off counts, but as no more than three times."""
+        self._seen += 1
+        weight = max(1 / self._seen, self._weight)
         error = min(sample, 3 * self.mean) - self.mean
-        self.mean += error / 8
-        self.deviation += (abs(error) - self.deviation) / 4
+        self.mean += error * weight
+        # A deviation must be believed sooner than its end: it is what a promise stands on.
+        self.deviation += (abs(error) - self.deviation) * min(2 * weight, 0.5)
 
     @property
     def high(self) -> float:
         """What it will hardly exceed."""
         return self.mean + 2 * self.deviation
+
+    def kept(self) -> list[float]:
+        """All of it, as numbers."""
+        return [self.mean, self.deviation, self._seen]
+
+    def go_on(self, kept: Sequence[float]) -> None:
+        """From what `kept` gave."""
+        mean, deviation, seen = map(float, kept)
+        if not (0 < mean < math.inf and 0 <= deviation < math.inf and 1 <= seen < math.inf):
+            raise UsageError(f"this is no estimate of a cost: {list(kept)}")
+        self.mean, self.deviation, self._seen = mean, deviation, int(seen)
+
+
+class _Tally:
+    """Gathers what many took together until it makes a sample."""
+
+    def __init__(self, estimate: Estimate, enough: int) -> None:
+        self._estimate = estimate
+        self._enough = enough
+        self._count = 0
+        self._elapsed_us = 0.0
+
+    def add(self, count: int, elapsed_us: float) -> None:
+        self._count += count
+        self._elapsed_us += elapsed_us
+        if self._count >= self._enough:
+            self._estimate.observe(max(self._elapsed_us / self._count, _LEAST))
+            self._count, self._elapsed_us = 0, 0.0
 
 
 class RecoveryRates:
@@ -80,46 +131,99 @@ class RecoveryRates:
     def start_from(self, costs: Costs) -> None:
         """Forget what was seen: this is what was calibrated."""
         self._load = Estimate(costs.load_us)
-        self._work = Estimate(costs.work_us)
-        self._check = Estimate(costs.check_us)
+        self._work = Estimate(costs.work_us, _OFTEN)
+        self._check = Estimate(costs.check_us, _OFTEN)
         self._fixed = Estimate(costs.fixed_ms)
         # A replayed tuple costs this many times what a processed one does: it is made again, sent
         # and applied, but leaves no footprint.
         self._replay_ratio = Estimate(costs.replay_us / costs.work_us)
+        self._look_us = self._looked_us = 0.0
+        self._worked = _Tally(self._work, _TUPLES_IN_SAMPLE)
+        self._checked = _Tally(self._check, _CHECKS_IN_SAMPLE)
+
+    # --- over restarts -----------------------------------------------------------------------
+
+    def _estimates(self) -> dict[str, Estimate]:
+        return {
+            "load_us": self._load,
+            "work_us": self._work,
+            "check_us": self._check,
+            "fixed_ms": self._fixed,
+            "replay_ratio": self._replay_ratio,
+        }
+
+    def kept(self) -> dict[str, list[float]]:
+        """All that was seen, to be kept in a file."""
+        return {name: estimate.kept() for name, estimate in self._estimates().items()}
+
+    def go_on(self, kept: Mapping[str, Sequence[float]]) -> None:
+        """From what `kept` gave in an earlier life; raises `UsageError` and changes nothing."""
+        found = RecoveryRates(self.costs)
+        try:
+            for name, estimate in found._estimates().items():
+                estimate.go_on(kept[name])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"these are no rates of recovery: {error}") from error
+        for name, estimate in self._estimates().items():
+            estimate.go_on(kept[name])
 
     # --- what is seen ------------------------------------------------------------------------
 
+    # The host's clock for work, in seconds; without one, looking at the order of windows is free.
+    clock: Callable[[], float] | None = None
+
+    def moment_us(self) -> float:
+        """Now, by the host's clock for work."""
+        return 0.0 if self.clock is None else self.clock() * 1e6
+
+    def looked(self, elapsed_us: float) -> float:
+        """Choosing windows took so long, which neither tuples nor CHECKs are blamed for."""
+        self._looked_us += elapsed_us
+        self._look_us += (elapsed_us - self._look_us) * _SELDOM
+        return elapsed_us
+
+    def _without_looks(self, elapsed_us: float) -> float:
+        rest, self._looked_us = max(elapsed_us - self._looked_us, 0.0), 0.0
+        return rest
+
     def processed(self, tuples: int, elapsed_us: float) -> None:
         """Turns without CHECKs took so long."""
-        if tuples > 0:
-            self._work.observe(elapsed_us / tuples)
+        self._worked.add(tuples, self._without_looks(elapsed_us))
 
     def checked(self, checks: int, elapsed_us: float) -> None:
         """CHECKs took so long, beyond what the turn would have."""
-        if checks > 0:
-            self._check.observe(max(elapsed_us, 0.0) / checks)
+        self._checked.add(checks, self._without_looks(elapsed_us))
 
     def recovered(
         self, *, records: int, load_us: float, tuples: int, replay_us: float, fixed_ms: float
     ) -> None:
-        """A recovery took so long.  Small ones tell more of the rest than of the rates."""
-        if records >= 1000:
-            self._load.observe(load_us / records)
-        if tuples >= 10_000:
-            self._replay_ratio.observe(replay_us / tuples / self._work.mean)
-        self._fixed.observe(fixed_ms)
+        """A recovery took so long.
+
+        Where little is loaded or replayed, what that took beyond the rates belongs to the fixed
+        part: opening a file and asking for input cost the same for one record as for many.
+        """
+        costs = self.costs
+        if records >= _MANY_RECORDS:
+            self._load.observe(max(load_us / records, _LEAST))
+        else:
+            fixed_ms += max(load_us - records * costs.load_us, 0.0) / 1e3
+        if tuples >= _MANY_TUPLES:
+            self._replay_ratio.observe(max(replay_us / tuples / costs.work_us, _LEAST))
+        else:
+            fixed_ms += max(replay_us - tuples * costs.replay_us, 0.0) / 1e3
+        self._fixed.observe(max(fixed_ms, _LEAST))
 
     # --- what follows ------------------------------------------------------------------------
 
     @property
     def load_us(self) -> float:
-        """For a record of the extent."""
+        """For a record of the extent, as far as can be promised."""
         return self._load.high
 
     @property
     def replay_us(self) -> float:
-        """For a tuple that is replayed."""
-        return self._work.high * self._replay_ratio.mean
+        """For a tuple that is replayed, as far as can be promised."""
+        return self._work.mean * self._replay_ratio.high
 
     @property
     def work_us(self) -> float:
@@ -128,25 +232,43 @@ class RecoveryRates:
 
     @property
     def check_us(self) -> float:
-        """For a CHECK."""
-        return max(self._check.high, 1e-3)
+        """For a CHECK, on average: a budget is kept over many."""
+        return max(self._check.mean, _LEAST)
+
+    @property
+    def look_us(self) -> float:
+        """For choosing windows once, on average."""
+        return self._look_us
 
     @property
     def fixed_ms(self) -> float:
-        """For what does not depend on the state."""
+        """For what does not depend on the state, as far as can be promised."""
         return self._fixed.high
 
     def predicted_ms(self, records: float, tuples: float) -> float:
-        """How long a recovery would take if the crash were now."""
+        """How long a recovery is expected to take if the crash were now."""
+        costs = self.costs
+        return costs.fixed_ms + (records * costs.load_us + tuples * costs.replay_us) / 1e3
+
+    def at_worst_ms(self, records: float, tuples: float) -> float:
+        """How long it will hardly take longer than."""
         return self.fixed_ms + (records * self.load_us + tuples * self.replay_us) / 1e3
+
+    def figures(self) -> dict[str, float]:
+        """For people: the means, which predictions are made of, and what promises are made of."""
+        return self.costs.to_json() | {
+            "worst_load_us": self.load_us,
+            "worst_replay_us": self.replay_us,
+            "worst_fixed_ms": self.fixed_ms,
+        }
 
     @property
     def costs(self) -> Costs:
-        """The means, to start from next time."""
+        """The means."""
         return Costs(
             load_us=self._load.mean,
             replay_us=self._work.mean * self._replay_ratio.mean,
             work_us=self._work.mean,
-            check_us=max(self._check.mean, 1e-3),
+            check_us=max(self._check.mean, _LEAST),
             fixed_ms=self._fixed.mean,
         )

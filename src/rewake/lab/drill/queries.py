@@ -22,7 +22,7 @@ from rewake.recovery.approach import Approach
 _PIECE = 1_000_000
 # Tuples that the oracle looks at in one go: it needs some 50 bytes for each.
 _MOST_AT_ONCE = 40_000_000
-_HIGHEST = 900
+HIGHEST_KEPT = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class ItemDrill:
 
     stream_name = "averages"
 
+    def stream(self) -> ItemStream:
+        """The tuples that go in."""
+        return ItemStream(self.seed, self.items)
+
     def build(self) -> Query:
         """The query."""
         query = Query(
@@ -58,14 +62,16 @@ class ItemDrill:
             checkpoint_budget=self.checkpoint_budget,
         )
         paced = ItemSource(
-            ItemStream(self.seed, self.items),
+            self.stream(),
             tuples=self.tuples,
             event_tuples=self.event_tuples,
             rate=self.rate,
         )
         source = paced if self.gun is None else WaitingSource(paced, self.gun)
         items = query.source("items", source, shards=self.source_shards)
-        cheap = items.filter(f"item_price <= {_HIGHEST}", name="cheap", shards=self.source_shards)
+        cheap = items.filter(
+            f"item_price <= {HIGHEST_KEPT}", name="cheap", shards=self.source_shards
+        )
         averages = cheap.aggregate(
             by="item_id",
             window=count_window(self.window),
@@ -104,7 +110,7 @@ class ItemDrill:
         for share in range(shares):
             mine = items % shares == share
             expected = expected_windows(
-                self._pieces(share, shares), self.window, lambda prices: prices <= _HIGHEST
+                self._pieces(share, shares), self.window, lambda prices: prices <= HIGHEST_KEPT
             )
             verdicts.append(
                 judge(
@@ -121,7 +127,7 @@ class ItemDrill:
 
     def _pieces(self, share: int, shares: int) -> Iterator[tuple[Any, Any, Any]]:
         """The stream's columns, piece by piece, of a share of the items."""
-        stream = ItemStream(self.seed, self.items)
+        stream = self.stream()
         for start in range(0, self.tuples, _PIECE):
             batch = stream.batch(start, min(start + _PIECE, self.tuples))
             items, prices = batch.column(0).to_numpy(), batch.column(1).to_numpy()

@@ -111,6 +111,13 @@ class DrillResult:
             if "resumed_at" in said and (not lives or lives[-1]["resumed_at"] < said["resumed_at"]):
                 lives.append(said)
 
+    def settled(self, node: str) -> bool:
+        """Whether a node has come back from the last blow: it has said so, and results come."""
+        last = max((blow.at for blow in self.blows if blow.node == node), default=0.0)
+        resumed = float(self.status.get(node, {}).get("resumed_at", 0.0))
+        fresh = any(shard and shard[-1].at > resumed for shard in self.arrivals)
+        return resumed > last and fresh
+
     @property
     def read(self) -> int:
         """Input tuples that sources had read when they were last asked."""
@@ -133,9 +140,10 @@ class DrillResult:
 
     def recoveries(self) -> list[Recovered]:
         """How each node that died came back."""
-        return [each for blow in self.blows if (each := self._recovery(blow)) is not None]
+        return [each for blow in self.blows if (each := self.recovery(blow)) is not None]
 
-    def _recovery(self, blow: Blow) -> Recovered | None:
+    def recovery(self, blow: Blow) -> Recovered | None:
+        """How a node came back from a blow; None when it did not."""
         after = [each for each in self.history if each.node == blow.node and each.at >= blow.at]
         lost = next((each.at for each in after if each.what in ("lost", "silent")), None)
         back = next((each.at for each in after if each.what == "registered"), None)
@@ -162,7 +170,7 @@ class DrillResult:
         return [
             (blow.at, blow.at + recovered.total / 1e3 + 1.0)
             for blow in self.blows
-            if (recovered := self._recovery(blow)) is not None
+            if (recovered := self.recovery(blow)) is not None
         ]
 
     def latencies_ms(self, *, outages: bool = True) -> np.ndarray[Any, Any]:
@@ -252,6 +260,7 @@ def observe(
     with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
         query.await_start(_PATIENCE_SECONDS)
         watchers = [Watcher(query, stream, shard) for stream, shard in drill.streams()]
+        result.arrivals = [watcher.arrivals for watcher in watchers]
         if drill.gun is not None:
             result.origin_ms = fire(Path(drill.gun))
         try:
@@ -259,7 +268,6 @@ def observe(
         finally:
             for watcher in watchers:
                 watcher.leave()
-        result.arrivals = [watcher.arrivals for watcher in watchers]
         result.tables = [watcher.table() for watcher in watchers]
         result.status, result.history = query.status(), query.history
     result.ended_at = max(
@@ -357,6 +365,8 @@ def _strike(
             and now >= result.first_result_at + strike.at_seconds
         ) or (strike.at_fraction is not None and fraction >= strike.at_fraction)
         if not due or strike.node not in query.running:
+            continue
+        if strike.settled and not result.settled(strike.node):
             continue
         strikes.remove(strike)
         at = time.monotonic()

@@ -25,12 +25,16 @@ _PERCENT = re.compile(r"^(\d+(?:\.\d+)?)%$")
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A kill or pause at a time (seconds after the first result) or a fraction of the input."""
+    """A kill or pause at a time (seconds after the first result) or a fraction of the input.
+
+    `settled`: not before the node has come back from an earlier one.
+    """
 
     node: str
     action: str
     at_seconds: float | None = None
     at_fraction: float | None = None
+    settled: bool = False
 
 
 # Points that a node passes; the others are in the driver, which is whoever drills.

@@ -36,7 +36,12 @@ class Extent(NamedTuple):
     @property
     def tuples(self) -> int:
         """u: input tuples that recovery would replay."""
-        return self.position - self.order.oldest_time(self.position)
+        return self.position - self.oldest_time
+
+    @property
+    def oldest_time(self) -> int:
+        """T: the input position of the oldest footprint that recovery would load."""
+        return self.order.oldest_time(self.position)
 
     def opened_before(self, position: int) -> int:
         """How many open windows were opened by a tuple before `position`."""

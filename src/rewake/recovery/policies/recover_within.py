@@ -24,34 +24,45 @@ import numpy as np
 from rewake.model.errors import UsageError
 from rewake.operators.arrays import Array, Int32s
 from rewake.operators.stateful import NO_SLOTS
+from rewake.recovery.footprint_order import Footprints
 from rewake.recovery.policies.policy import Extent
 from rewake.recovery.rates import RecoveryRates
 
 __all__ = ["Outlook", "RecoverWithin"]
 
-# Between two looks at the order of windows: short against any target, long against a turn.
-_LOOK_MS = 20.0
+# Between two looks at the order of windows: short against the target, long against a turn.
+_LOOKS_IN_TARGET = 10
+_SHORTEST_LOOK_MS, _LONGEST_LOOK_MS = 10.0, 100.0
+# Of the budget, the most that looks may take.
+_FOR_LOOKS = 0.5
 # Budget that was not used may be saved up for so long: CHECKs hold up a turn no longer than that
 # times the budget.
 _PURSE_MS = 100.0
 # A shortage that lasts so long is told.
 _SHORT_MS = 1000.0
-# Of the target, left for what rates do not foresee.
-_MARGIN = 0.15
+# Of what loading and replaying may take, left for what rates do not foresee.
+_MARGIN = 0.1
 # Below this share of what may be spent nothing has to be looked at.
 _EARLIEST = 0.3
 # From this share on a window may leave its CHECK a little early.
 _NEARLY = 0.9
-# Windows that are looked at together.
-_MOST_AT_ONCE = 262_144
-# A target below this times the best that can be reached is not chased.
+# Windows that are looked at one by one, and about so many footprints of those behind them.
+_HEAD = 1024
+_SAMPLE = 16_384
+# A target below this times the best that can be reached is not chased, nor is less loading and
+# replaying than this share of what is fixed.
 _REACHABLE = 1.25
+_WORTHWHILE = 0.25
 
 
 class Outlook(NamedTuple):
-    """What a crash now would cost, in ms, beside the target; without `advice` all is well."""
+    """What a crash now would cost, in ms, beside the target; without `advice` all is well.
+
+    `at_worst_ms` is what it will hardly exceed: that is what is kept under the target.
+    """
 
     predicted_ms: float
+    at_worst_ms: float
     target_ms: float
     best_ms: float
     checks: int
@@ -61,6 +72,16 @@ class Outlook(NamedTuple):
     def margin_ms(self) -> float:
         """How much sooner than promised."""
         return self.target_ms - self.predicted_ms
+
+    def figures(self) -> dict[str, float]:
+        """For people, by name."""
+        return {
+            "predicted_ms": self.predicted_ms,
+            "at_worst_ms": self.at_worst_ms,
+            "target_ms": self.target_ms,
+            "margin_ms": self.margin_ms,
+            "best_ms": self.best_ms,
+        }
 
 
 class RecoverWithin:
@@ -77,6 +98,8 @@ class RecoverWithin:
         self.target_ms = target_ms
         self.rates = rates
         self._budget = budget
+        look_ms = max(target_ms / _LOOKS_IN_TARGET, _SHORTEST_LOOK_MS)
+        self._look_ms = min(look_ms, _LONGEST_LOOK_MS)
         self._now_ms: float | None = None
         self._purse_us = 0.0
         self._next_look_ms = float("-inf")
@@ -93,46 +116,86 @@ class RecoverWithin:
     def checks(self, extent: Extent) -> Int32s:
         """The oldest windows, as many as must leave a CHECK now."""
         self._pass_time(extent)
-        oldest = self._cost_us(extent.records, extent.tuples)
-        spendable = self._spendable_us(extent)
-        if oldest < _EARLIEST * spendable or extent.now_ms < self._next_look_ms:
+        if extent.now_ms < self._next_look_ms:
             return NO_SLOTS
-        self._next_look_ms = extent.now_ms + _LOOK_MS
-        due = self._due(extent, spendable)
-        affordable = int(self._purse_us / self.rates.check_us)
+        oldest = float(self._cost_us(extent.records, extent.tuples))
+        spendable = self._spendable_us(extent)
+        if self._all_in_time(extent, oldest, spendable):
+            return NO_SLOTS
+        dear_ms = self.rates.look_us / (self._budget * _FOR_LOOKS) / 1e3
+        self._next_look_ms = extent.now_ms + max(self._look_ms, dear_ms)
+        affordable = max(int(self._purse_us / self.rates.check_us), 0)
+        started_us = self.rates.moment_us()
+        due = self._due(extent, spendable, affordable)
+        # Looking is paid for out of the same purse.
+        self._purse_us -= self.rates.looked(self.rates.moment_us() - started_us)
         self._note_shortage(extent.now_ms, short=due.size > affordable)
         chosen = due[:affordable]
         self._purse_us -= chosen.size * self.rates.check_us
         self._checks += chosen.size
         return chosen
 
-    def _due(self, extent: Extent, spendable: float) -> Int32s:
-        """The windows that must not wait for the next look."""
-        oldest = extent.order.oldest(_MOST_AT_ONCE)
-        if oldest.slots.size == 0:
+    def _all_in_time(self, extent: Extent, oldest: float, spendable: float) -> bool:
+        """Whether all windows could still be begun with at the next look: none need be looked at.
+
+        Said of the oldest, it holds for all the more.
+        """
+        if oldest < _EARLIEST * spendable:
+            return True
+        in_time = float(self._in_time(np.asarray(oldest), spendable))
+        return oldest < _NEARLY * spendable and extent.open_windows <= in_time
+
+    def _in_time(self, cost: Array, spendable: float) -> Array:
+        """How many CHECKs can be left from the next look on before a cost gets too high."""
+        left = (spendable - cost) / max(self._growth, 1e-9) - self._look_ms * 1e3
+        return np.maximum(left, 0) * self._budget / self.rates.check_us
+
+    def _due(self, extent: Extent, spendable: float, affordable: int) -> Int32s:
+        """The windows that must not wait for the next look; of more than are affordable, some.
+
+        The oldest are looked at one by one, and of those behind them a sample: it tells of windows
+        that share an age, which must be begun with early.
+        """
+        head = extent.order.oldest(_HEAD)
+        if head.slots.size == 0:
             return NO_SLOTS
-        number = np.arange(oldest.slots.size)
-        # What recovery costs as long as this window's footprint is the end of the extent; the
-        # CHECKs of those before it are records, too.
-        records = extent.order.records + number - oldest.records
-        cost = self._cost_us(records, extent.position - oldest.times)
-        growth = max(self._growth, 1e-9)
-        left = (spendable - cost) / growth - _LOOK_MS * 1e3
-        in_time = np.maximum(left, 0) * self._budget / self.rates.check_us
-        behind = int(np.ceil(np.max(number + 1 - in_time)))
+        cost, behind = self._behind(extent, head, np.arange(1, head.slots.size + 1), spendable)
+        nearly = int(np.count_nonzero(cost > _NEARLY * spendable))
+        if head.slots.size == _HEAD and behind <= affordable:
+            rest, ranks = extent.order.sampled(_SAMPLE, beyond=_HEAD)
+            cost, later = self._behind(extent, rest, ranks, spendable)
+            behind = max(behind, later)
+            late = ranks[cost > _NEARLY * spendable]
+            nearly = int(late.max(initial=nearly))
         # Of those that are nearly due, as many as would come due if all ages were as frequent:
         # after a few rounds they are, and no turn has to leave many CHECKs.
-        nearly = int(np.count_nonzero(cost > _NEARLY * spendable))
-        even = int(np.ceil(extent.open_windows * _LOOK_MS * 1e3 * growth / spendable))
-        return oldest.slots[: max(behind, min(nearly, even), 0)].astype(np.int32)
+        grown = self._look_ms * 1e3 * self._growth
+        even = int(np.ceil(extent.open_windows * grown / spendable))
+        due = min(max(int(np.ceil(behind)), min(nearly, even), 0), affordable + 1)
+        chosen = head if due <= head.slots.size else extent.order.oldest(due)
+        return chosen.slots[:due].astype(np.int32)
+
+    def _behind(
+        self, extent: Extent, windows: Footprints, ranks: Array, spendable: float
+    ) -> tuple[Array, float]:
+        """What recovery costs because of each window, and how many of the oldest are due now.
+
+        `ranks`: how many windows are as old or older.  Those must leave their CHECKs, too, before
+        the cost gets too high, and their CHECKs are records.
+        """
+        records = extent.order.records + ranks - 1 - windows.records
+        cost = self._cost_us(records, extent.position - windows.times)
+        late = ranks - self._in_time(cost, spendable)
+        return cost, float(late.max(initial=0.0))
 
     def _cost_us(self, records: Array | float, tuples: Array | float) -> Array:
         return np.asarray(records * self.rates.load_us + tuples * self.rates.replay_us)
 
     def _spendable_us(self, extent: Extent) -> float:
         """What loading and replaying may take: by the target, or what can be reached at best."""
-        wanted = (self.target_ms * (1 - _MARGIN) - self.rates.fixed_ms) * 1e3
-        return max(wanted, _REACHABLE * extent.open_windows * self.rates.load_us)
+        wanted = (self.target_ms - self.rates.fixed_ms) * (1 - _MARGIN) * 1e3
+        least = _WORTHWHILE * self.rates.fixed_ms * 1e3
+        return max(wanted, least, _REACHABLE * extent.open_windows * self.rates.load_us)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -146,7 +209,7 @@ class RecoverWithin:
         passed, self._now_ms = max(now - self._now_ms, 0.0), now
         most = _PURSE_MS * 1e3 * self._budget
         self._purse_us = min(self._purse_us + passed * 1e3 * self._budget, most)
-        if now - self._moved_ms < _LOOK_MS:
+        if now - self._moved_ms < self._look_ms:
             return
         tuples, records = extent.position - self._position, extent.order.records - self._records
         grown = float(self._cost_us(records, tuples)) / ((now - self._moved_ms) * 1e3)
@@ -166,22 +229,27 @@ class RecoverWithin:
     def outlook(self, extent: Extent) -> Outlook:
         """The prediction as it stands, and what to do when the target cannot be met."""
         predicted = self.rates.predicted_ms(extent.records, extent.tuples)
-        best = self.rates.predicted_ms(_REACHABLE * extent.open_windows, 0)
-        return Outlook(
-            predicted, self.target_ms, best, self._checks, self._advice(extent, predicted, best)
-        )
+        worst = self.rates.at_worst_ms(extent.records, extent.tuples)
+        best = self.rates.at_worst_ms(_REACHABLE * extent.open_windows, 0)
+        advice = self._advice(extent, worst, best)
+        return Outlook(predicted, worst, self.target_ms, best, self._checks, advice)
 
-    def _advice(self, extent: Extent, predicted: float, best: float) -> str:
+    def _advice(self, extent: Extent, worst: float, best: float) -> str:
         target, since = self.target_ms, self._short_since_ms
-        if best > target * (1 - _MARGIN):
+        if self.rates.fixed_ms >= target:
+            return (
+                f"{target:.0f} ms cannot be met: noticing a crash and opening the log alone take "
+                f"{self.rates.fixed_ms:.0f} ms here; give recover_within more time"
+            )
+        if best > target:
             return (
                 f"{target:.0f} ms cannot be met: loading {extent.open_windows:,} open windows "
                 f"takes {best:.0f} ms at best; use more shards, or give recover_within more time"
             )
-        if since is not None and extent.now_ms - since > _SHORT_MS and predicted > target:
+        if since is not None and extent.now_ms - since > _SHORT_MS and worst > target:
             return (
-                f"{target:.0f} ms cannot be met within the budget: a crash now would cost "
-                f"{predicted:.0f} ms; raise checkpoint_budget from {self._budget:.0%}, use more "
+                f"{target:.0f} ms cannot be met within the budget: a crash now would cost up to "
+                f"{worst:.0f} ms; raise checkpoint_budget from {self._budget:.0%}, use more "
                 "shards, or give recover_within more time"
             )
         return ""
