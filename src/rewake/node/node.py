@@ -25,7 +25,7 @@ from typing import NamedTuple
 from rewake.graph.plan import NodePlan
 from rewake.log.frame import Frame, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import IDLE, NO_TIME, StreamEvent
 from rewake.node.commands import (
     Acknowledge,
     Append,
@@ -40,6 +40,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.subscriptions import Kept, Subscriptions
+from rewake.operators.stateful import Delaying
 from rewake.recovery.approach import Emissions, Foretelling, Recovery, result_sections
 from rewake.recovery.rates import RecoveryRates
 
@@ -110,6 +111,10 @@ class Node:
         self._held: Taken | None = None
         self._finished = False
         self._rewound = False
+        operator = None if recovery is None else recovery.operator
+        delay = operator.delay if isinstance(operator, Delaying) else 0
+        # How far results may be behind the clock; -1: any far.
+        self._delay = -1 if delay is None else delay
         # By channel: the position that was expected, since when, and whether silence was told.
         self._heard: dict[int, tuple[int, float, bool]] = {}
         self.tuples_in = self.tuples_out = 0
@@ -259,7 +264,7 @@ class Node:
         self._last_turn = (int(taken.here.batch.num_rows), turn.checks)
         rows = sum(batch.num_rows for _, batch in turn.outputs)
         self.tuples_out += rows
-        watermark = None if replayed else taken.passed_on
+        watermark = None if replayed else self._told(taken.passed_on)
         if not self.plan.logs:
             return self._forward_unlogged(turn.outputs, rows, watermark)
         record = turn.record
@@ -268,6 +273,12 @@ class Node:
             sections = (*record.sections, *result_sections(turn.outputs))
             record = record._replace(tuples=rows, sections=sections)
         return [] if record is None else self._append(record, watermark)
+
+    def _told(self, watermark: int | None) -> int | None:
+        """What those who come next are told of time: no more than that results may be behind."""
+        if watermark is None or watermark >= IDLE or not self._delay:
+            return watermark
+        return None if self._delay < 0 else max(watermark - self._delay, NO_TIME)
 
     def _forward_unlogged(
         self, outputs: Emissions, rows: int, watermark: int | None

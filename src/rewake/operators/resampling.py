@@ -232,6 +232,11 @@ class Resample:
     # --- the normal path ---------------------------------------------------------------------
 
     @property
+    def delay(self) -> int:
+        """A request is answered when the clock has passed what it may have to see."""
+        return self._reach
+
+    @property
     def open_parts(self) -> int:
         """How many panes are open: N."""
         return self._panes.open_parts

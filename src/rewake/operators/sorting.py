@@ -154,6 +154,11 @@ class Sort:
     # --- the normal path ---------------------------------------------------------------------
 
     @property
+    def delay(self) -> int | None:
+        """Flushed, nothing waits that the clock has passed; else tuples wait for others to come."""
+        return 0 if self.spec.flush else None
+
+    @property
     def late_tuples(self) -> int:
         """How many tuples came after greater ones had left."""
         return self._late + self._buffers.disorder

@@ -119,6 +119,18 @@ class StatefulOperator(Protocol):
 
 
 @runtime_checkable
+class Delaying(Protocol):
+    """What an operator says besides whose results may be older than the time it has seen."""
+
+    @property
+    def delay(self) -> int | None:
+        """How far results may be behind the clock; None: any far, until the stream ends.
+
+        Whoever comes next is told of time only so far behind.
+        """
+
+
+@runtime_checkable
 class Foreseeing(Protocol):
     """What an operator offers besides that can say what its open parts come to so far."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.stateful import Foreseeing, Outcome, StatefulOperator, StoredParts
+from rewake.operators.stateful import Delaying, Foreseeing, Outcome, StatefulOperator, StoredParts
 from rewake.operators.stateless import StatelessStep, apply_steps, check_schema, one_to_one
 
 __all__ = ["SteppedOperator", "check_room"]
@@ -66,6 +66,11 @@ class SteppedOperator:
     def divisible(self) -> bool:
         """Whether each tuple keeps its position, and the operator does not mind."""
         return self._one_to_one and self.inner.divisible
+
+    @property
+    def delay(self) -> int | None:
+        """How far its results may be behind the clock."""
+        return self.inner.delay if isinstance(self.inner, Delaying) else 0
 
     def early(self) -> pa.RecordBatch | None:
         """What its open parts come to so far, if it can say."""

@@ -1,0 +1,92 @@
+"""The step that joins two streams: `join`, and the late tuples of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rewake.graph.steps import FURTHER, Kind, Port
+from rewake.graph.stream import Stream, Value
+from rewake.model.errors import UsageError
+from rewake.operators.expressions import expression
+from rewake.operators.join import JoinSpec
+from rewake.recovery.approach import Approach, chosen_approach
+
+__all__ = ["join", "late_tuples"]
+
+On = str | Sequence[str | tuple[str, str]]
+
+
+def join(
+    left: Stream,
+    right: Stream,
+    *,
+    on: On,
+    within: str | int,
+    time: str | tuple[str, str],
+    where: Value | None = None,
+    how: str = "inner",
+    slack: str | int = 0,
+    route_late: bool = False,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+    shards: int = 1,
+    approach: Approach | str | None = None,
+    recover_within: str | None = None,
+    checkpoint_budget: str | float = "5%",
+    fragment: str | None = None,
+) -> Stream:
+    """Pairs of tuples of two streams that are equal in some columns and near in event time.
+
+    `on` names the equality columns, a pair where their names differ: `on="id"`,
+    `on=("id", "place")`, `on=[("id", "person_id")]`.  Tuples join whose times are less than
+    `within` apart and for which `where` holds, a condition over the result's columns.  `how` is
+    "inner", "left", "right", "full", "semi" or "anti".  The rest are those of `JoinRule`, and the
+    options of all steps; with `route_late`, `late_tuples` gives the late tuples of both inputs.
+    """
+    name = left._named(name, Kind.JOIN)
+    try:
+        spec = JoinSpec(
+            on=_pairs(on),
+            within=within,
+            time=(time, time) if isinstance(time, str) else _pair("time", time),
+            where=None if where is None else expression(where),
+            how=how,
+            slack=slack,
+            late_outputs=route_late,
+            suffixes=_pair("suffixes", suffixes),
+        )
+    except UsageError as error:
+        raise type(error)(f"step {name!r}: {error}") from error
+    return left.add_stateful(
+        Kind.JOIN,
+        spec,
+        right,
+        name=name,
+        shards=shards,
+        approach=chosen_approach(approach, recover_within, checkpoint_budget),
+        fragment=fragment,
+    )
+
+
+def late_tuples(joined: Stream) -> tuple[Stream, Stream]:
+    """The late tuples of both inputs of a join with `route_late`, left and right."""
+    step = joined._port.step
+    if step.kind is not Kind.JOIN or not step.further:
+        raise UsageError(
+            f"step {joined.name!r} has no outputs of late tuples; only a join with "
+            "route_late=True has them"
+        )
+    left, right = (Stream(joined._query, Port(step, FURTHER + number)) for number in range(2))
+    return left, right
+
+
+def _pairs(on: On) -> tuple[tuple[str, str], ...]:
+    each_on = [on] if isinstance(on, str) else on
+    return tuple((each, each) if isinstance(each, str) else _pair("on", each) for each in each_on)
+
+
+def _pair(what: str, value: Sequence[str]) -> tuple[str, str]:
+    pair = () if isinstance(value, str) or not isinstance(value, Sequence) else tuple(value)
+    if len(pair) != 2 or not all(isinstance(each, str) for each in pair):
+        raise UsageError(f"{what}: {value!r} is not a pair of names, for left and right")
+    return pair[0], pair[1]

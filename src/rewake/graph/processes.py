@@ -1,0 +1,84 @@
+"""Keyed processing as a step of a query: a user's function over each key's tuples and state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from rewake.graph.steps import FURTHER, Kind, Port
+from rewake.graph.stream import Columns, Stream
+from rewake.model.errors import UsageError
+from rewake.operators.functions import listed
+from rewake.operators.keyed_process import DEAD, ProcessSpec
+from rewake.operators.keyed_state import state_fields
+from rewake.recovery.approach import Approach, chosen_approach
+
+__all__ = ["dead_of", "process"]
+
+
+def process(
+    stream: Stream,
+    function: Callable[..., Any],
+    *,
+    by: Columns,
+    state: Mapping[str, Any],
+    output: pa.Schema,
+    time: str | None = None,
+    slack: str | int = 0,
+    on_error: str = "stop",
+    each_key: bool = False,
+    on_timer: Callable[..., Any] | None = None,
+    null_keys: str = "group",
+    name: str | None = None,
+    shards: int = 1,
+    approach: Approach | str | None = None,
+    recover_within: str | None = None,
+    checkpoint_budget: str | float = "5%",
+    fragment: str | None = None,
+) -> Stream:
+    """What a function makes of each key's tuples, with state of its own for each key.
+
+    `state` names its columns: an Arrow type (null at first), or a type and what it is at first.
+    The function is given `KeyedTuples`, all keys of a stream event at once, and returns
+    `(output, state, timer, forget)` or the first of these; with `each_key`, it is called as
+    `function(key, tuples, state)` for one key after the other and returns `(rows, state)` or
+    `(rows, state, timer)`, and `on_timer(key, time, state)` when the key's timer fires.
+    With `on_error="divert"` tuples it fails for go to an output of their own (`dead_of`).
+    """
+    name = stream._named(name, Kind.PROCESS)
+    chosen = chosen_approach(approach, recover_within, checkpoint_budget)
+    if not isinstance(output, pa.Schema):
+        raise UsageError(f"step {name!r}: output is an Arrow schema, not {output!r}")
+    try:
+        fields = state_fields(state)
+    except UsageError as error:
+        raise type(error)(f"step {name!r}: {error}") from error
+    spec = ProcessSpec(
+        function=function,
+        by=listed(by),
+        state=fields,
+        output=output,
+        time=time,
+        slack=slack,
+        on_error=on_error,
+        each_key=each_key,
+        on_timer=on_timer,
+        null_keys=null_keys,
+    )
+    return stream.add_stateful(
+        Kind.PROCESS, spec, name=name, shards=shards, approach=chosen, fragment=fragment
+    )
+
+
+def dead_of(stream: Stream) -> Stream:
+    """The tuples for which the function of keyed processing failed, with the error's text."""
+    step = stream._port.step
+    names = [each for each, _ in step.further]
+    if step.kind is not Kind.PROCESS or DEAD not in names:
+        raise UsageError(
+            f"step {stream.name!r} has no output of dead tuples; only keyed processing with "
+            "on_error='divert' has one"
+        )
+    return Stream(stream._query, Port(step, FURTHER + names.index(DEAD)))

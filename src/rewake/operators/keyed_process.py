@@ -1,0 +1,443 @@
+"""Keyed processing: a user's function over each key's tuples, its typed state and its timer.
+
+A turn: the function is called with the new tuples of all keys; then the clock moves to the largest
+event time less the slack, then to the watermark if that is further; each time, the timers that it
+has reached fire, earliest first, until none is due.  A timer set when another fires must be later
+than that one.  At the end of the stream every timer that is set fires, and what is set then is
+dropped.
+
+State is divided by key: a part opens with a key's first tuple and ends when the function forgets
+the key.  A turn is atomic: it is applied whole, or raises and nothing has changed.
+
+What a part's state depends on is its own tuples, in calls that end with their stream events, and
+when the clock reached its timers.  So stream events are replayed whole (`divisible` is False), and
+the clock must be had again, too:
+
+- A footprint holds the clock of its time: an OPEN that of before its turn, a CHECK that of after.
+  From there on tuples move it as they did before, for all input after T is replayed.
+- A watermark may not be repeated where it was.  A part whose timer fired by a watermark, beyond
+  what tuples had told, therefore leaves a CHECK with that turn (`Outcome.unrepeatable_slots`).
+- Timers that the log's clock has reached by tc have fired by tc: `end_replay` sees to it.
+
+Hence the replayed clock of a part is never ahead of what it was, and behind only where no timer of
+the part lies between.  A part that ended is not replayed; one that is forgotten by the replay shows
+that input or function are not those of the log (`ReplayMismatch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
+from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.units import duration_in_unit
+from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.classes import OperatorClass
+from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.expression_compiler import no_column
+from rewake.operators.keyed import EachKey, KeyedTuples
+from rewake.operators.keyed_calls import NO_TIMER, Caller
+from rewake.operators.keyed_grouping import grouped
+from rewake.operators.keyed_parts import KeyedParts, check_clocks
+from rewake.operators.keyed_state import StateField
+from rewake.operators.keyed_turn import KeyedTurn, dead_schema
+from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
+from rewake.operators.stateless import check_schema
+from rewake.operators.windows import check_reach
+
+_NO_TIMES = np.zeros(0, np.int64)
+DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What a keyed step computes.
+
+    `function` is called as `keyed.KeyedTuples` says, or with `each_key` for one key at a time;
+    `on_timer` is for the latter alone.  `time` names the event-time column, which timers need;
+    `slack` holds the clock back by that much.  `on_error` is "stop" or "divert": tuples for which
+    the function fails go to the output "dead", with the error's text.
+    """
+
+    function: Callable[..., Any]
+    by: Sequence[str]
+    state: tuple[StateField, ...]
+    output: pa.Schema
+    time: str | None = None
+    slack: str | int = 0
+    on_error: str = "stop"
+    each_key: bool = False
+    on_timer: Callable[..., Any] | None = None
+    null_keys: str = "group"
+
+    kind: ClassVar[str] = "process"
+    route_late: ClassVar[bool] = False
+    # What a key's state is follows from its first tuple on: no later start can make up for it.
+    operator_class: ClassVar[OperatorClass] = OperatorClass.DETERMINISTIC
+
+    @property
+    def further_outputs(self) -> Sequence[str]:
+        """Where tuples go for which the function fails."""
+        return (DEAD,) if self.on_error == "divert" else ()
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """Tuples of a key belong together."""
+        assert port == 0, "keyed processing has one input"
+        return tuple(self.by)
+
+    def operator(self, *schemas: pa.Schema) -> KeyedProcess:
+        """A new operator."""
+        (schema,) = schemas
+        return KeyedProcess(self, schema)
+
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+        """The input's columns and the error's text."""
+        if output not in self.further_outputs:
+            raise UsageError(
+                f"keyed processing has no output {output!r}; on_error='divert' gives it {DEAD!r}"
+            )
+        return dead_schema(schemas[0])
+
+    def describe(self) -> dict[str, Any]:
+        """As values that JSON can hold."""
+        return {
+            "by": list(self.by),
+            "state": {field.name: field.words for field in self.state},
+            "output": [[each.name, str(each.type), each.nullable] for each in self.output],
+            "time": self.time,
+            "slack": self.slack,
+            "on_error": self.on_error,
+            "each_key": self.each_key,
+            "null_keys": self.null_keys,
+        }
+
+    def code(self) -> Sequence[Callable[..., Any]]:
+        """The user's functions."""
+        return [each for each in (self.function, self.on_timer) if each is not None]
+
+    def words(self) -> Iterable[str]:
+        """The function and keys, then the state."""
+        yield f"{function_name(self.function)} by {', '.join(self.by)}"
+        yield "state " + (", ".join(f"{each.name} {each.words}" for each in self.state) or "none")
+        if self.on_error == "divert":
+            yield f"tuples it fails for go to {DEAD!r}"
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """What errors and plans call a function."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__qualname__", type(inner).__qualname__))
+
+
+def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
+    if not spec.by:
+        raise UsageError("keyed processing needs at least one key column: give by='column'")
+    for name in (*spec.by, *(() if spec.time is None else (spec.time,))):
+        places = schema.get_all_field_indices(name)
+        if len(places) != 1:
+            raise SchemaMismatch(no_column(name, schema.names, places))
+    if spec.on_error not in ("stop", "divert"):
+        raise UsageError(f"on_error is 'stop' or 'divert', not {spec.on_error!r}")
+    if spec.null_keys not in ("group", "refuse"):
+        raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+    if spec.on_timer is not None and not spec.each_key:
+        raise UsageError(
+            "on_timer is for functions of one key (each_key=True); a function of all keys is told "
+            "by `fired` which timers did"
+        )
+    for function in (spec.function, spec.on_timer):
+        if function is not None and not callable(function):
+            raise UsageError(f"{function!r} is not a function")
+    if len(set(spec.output.names)) < len(spec.output.names):
+        raise SchemaMismatch("two output columns have one name; rename one")
+
+
+class KeyedProcess:
+    """The operator.  Invariant: between turns no timer is set that the clock has reached."""
+
+    divisible = False
+
+    def __init__(self, spec: ProcessSpec, schema: pa.Schema) -> None:
+        _checked(spec, schema)
+        self.spec = spec
+        self.schema = schema
+        self.output_schema = spec.output
+        self.late_tuples = 0
+        self.clock = NO_TIME
+        self._time = None if spec.time is None else TimeColumn(schema, spec.time)
+        self._time_kind = pa.int64() if self._time is None else self._time.kind
+        self._slack = self._slack_in_unit()
+        self._dead_schema = dead_schema(schema)
+        self._parts = KeyedParts(
+            schema,
+            spec.by,
+            spec.state,
+            refuse_nulls=spec.null_keys == "refuse",
+            timed=self._time is not None,
+        )
+        function = spec.function
+        if spec.each_key:
+            function = EachKey(spec.function, spec.on_timer, spec.output)
+        self._caller = Caller(
+            function,
+            function_name(spec.function),
+            output=spec.output,
+            state=self._parts.state.schema,
+            has_time=self._time is not None,
+            divert=spec.on_error == "divert",
+        )
+        # What tuples alone have told of the time, since this operator was made.
+        self._told_by_tuples = NO_TIME
+        # While replaying: the clock so far; by slot, the clock of its footprint, the last position
+        # it has seen, and whether it has seen any tuple.
+        self._replay_clock = NO_TIME
+        self._floor = np.zeros(0, np.int64)
+        self._applied = np.zeros(0, np.int64)
+        self._seen = np.zeros(0, np.bool_)
+
+    def _slack_in_unit(self) -> int:
+        slack = duration_in_unit(self.spec.slack, 1 if self._time is None else self._time.unit_ns)
+        if slack < 0:
+            raise UsageError(f"slack must not be negative, but is {self.spec.slack!r}")
+        check_reach("slack", slack)
+        return slack
+
+    @property
+    def open_parts(self) -> int:
+        """How many keys have a part: N."""
+        return self._parts.open_parts
+
+    @property
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open part, or -1."""
+        return self._parts.opened_at
+
+    # --- the normal path ---------------------------------------------------------------------
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Apply a stream event: tuples, then time, then timers."""
+        check_schema(event, self.schema)
+        times, parts = self._times(event), self._parts
+        keys = parts.keys.intern(event.batch, event.position)
+        parts.ensure()
+        turn = KeyedTurn(self.clock)
+        before = self.clock, self._told_by_tuples, parts.next_timer, parts.open_parts
+        try:
+            self._take_tuples(turn, event.batch, event.position, keys)
+            self._hear(times)
+            # Apart from the watermark, which may come behind the tuples or with them.
+            for clock in (self._told_by_tuples, _clamped(event.watermark)):
+                self.clock = max(self.clock, clock)
+                self._fire(turn, self.clock, None)
+        except BaseException:
+            for slots, *rest in reversed(turn.before):
+                parts.put_back(slots, *rest)
+            self.clock, self._told_by_tuples, parts.next_timer, parts.open_parts = before
+            raise
+        outcome = self._outcome(turn, event.position)
+        parts.forget_idle_keys()
+        return outcome
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
+        return self.process(StreamEvent(position, self._no_tuples(), watermark))
+
+    def _no_tuples(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [pa.array([], each.type) for each in self.schema], schema=self.schema
+        )
+
+    def _times(self, event: StreamEvent) -> Int64s:
+        return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
+
+    def _hear(self, times: Int64s) -> None:
+        if times.size:
+            self._told_by_tuples = max(self._told_by_tuples, int(times.max()) - self._slack)
+
+    def _take_tuples(
+        self, turn: KeyedTurn, batch: pa.RecordBatch, position: int, keys: Array
+    ) -> None:
+        """Call the function with the tuples whose key is not -1, and take its answers."""
+        parts = self._parts
+        groups = grouped(keys, parts.place)
+        slots = groups.slots
+        if not slots.size:
+            return
+        parts.make_fresh(slots[parts.opened_at[slots] < 0])
+        timers = parts.timer[slots]
+        is_set = timers != NO_TIMER
+        given = KeyedTuples(
+            batch=batch.take(pa.array(groups.order)),
+            offsets=groups.offsets,
+            keys=parts.keys_of(slots),
+            state=parts.state.take(slots),
+            timer=arrow_array(timers, self._time_kind, None if is_set.all() else is_set),
+            fired=pa.nulls(slots.size, self._time_kind),
+            positions=groups.order + position,
+        )
+        self._call(turn, given, slots, groups.first_rows + position)
+
+    def _call(self, turn: KeyedTurn, given: KeyedTuples, slots: Int32s, ids: Int64s) -> None:
+        """Call the function; `ids` are those of the parts, also of those that open now."""
+        parts = self._parts
+        answers, failures = self._caller.call(given)
+        turn.note(slots, given.state, parts.timer[slots], parts.opened_at[slots])
+        for answer in answers:
+            mine = slots[answer.first : answer.last]
+            new = parts.opened_at[mine] < 0
+            if new.any():
+                opened = mine[new], ids[answer.first : answer.last][new]
+                parts.open(*opened, turn.clock_before)
+                turn.opened.append(opened)
+            if answer.state is not None:
+                parts.state.put(mine, answer.state)
+            if answer.timer is not None:
+                parts.set_timers(mine, answer.timer)
+            if answer.forget is not None:
+                turn.ended.append(parts.end(mine[answer.forget]))
+            if answer.output is not None:
+                turn.outputs.append(answer.output)
+        turn.dead += [(given.between(each.place, each.place + 1), each.error) for each in failures]
+
+    def _fire(self, turn: KeyedTurn, clock: int, floor: Int64s | None) -> None:
+        """Fire timers until the clock, or the part's own floor, has reached none that is set."""
+        parts = self._parts
+        while (due := parts.due(clock, floor)).size:
+            fired = parts.timer[due]
+            given = KeyedTuples(
+                batch=self._no_tuples(),
+                offsets=np.zeros(due.size + 1, np.int64),
+                keys=parts.keys_of(due),
+                state=parts.state.take(due),
+                timer=pa.nulls(due.size, self._time_kind),
+                fired=arrow_array(fired, self._time_kind),
+                positions=_NO_TIMES,
+            )
+            turn.note(due, given.state, fired, parts.opened_at[due])
+            parts.timer[due] = NO_TIMER
+            self._call(turn, given, due, parts.opened_at[due])
+            turn.by_watermark.append(due[fired > self._told_by_tuples])
+            reached = np.full(due.size, clock) if floor is None else np.maximum(floor[due], clock)
+            # At the end of time there is no later.
+            parts.timer[due[reached >= TIME_LIMIT]] = NO_TIMER
+
+    def _outcome(self, turn: KeyedTurn, position: int) -> Outcome:
+        opened_at = self._parts.opened_at
+        opened_slots, opened_ids = turn.all_opened()
+        still = opened_at[opened_slots] == opened_ids
+        ended = np.concatenate([NO_IDS, *turn.ended])
+        by_watermark = np.concatenate([NO_SLOTS, *turn.by_watermark])
+        dead = turn.dead_tuples(self.spec.by, self._dead_schema)
+        return Outcome(
+            results=turn.results(),
+            late=None,
+            opened_slots=opened_slots[still],
+            opened_ids=opened_ids[still],
+            ended_ids=ended[ended < position],
+            touched_slots=turn.touched(),
+            others=[] if dead is None else [(FURTHER_PORTS, dead)],
+            unrepeatable_slots=np.unique(by_watermark[opened_at[by_watermark] >= 0]),
+        )
+
+    # --- footprints --------------------------------------------------------------------------
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts."""
+        return self._parts.opened_at[slots]
+
+    def opening_columns(self, slots: Array) -> list[Array]:
+        """The key; with timers, the clock before the turn that opened the part."""
+        return self._parts.opening_columns(slots)
+
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """The key; with timers, the clock and the timer; then the state."""
+        return self._parts.snapshot_columns(slots, self.clock)
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take these parts as the open ones of a new operator; their slots, openings first."""
+        assert self.open_parts == 0, "only a new operator can be restored"
+        if late_tuples:
+            raise DamagedFrame("keyed processing has no late tuples, but its log counts some")
+        check_clocks(np.array([clock], np.int64))
+        self.clock, parts = clock, self._parts
+        opened = parts.read(openings, whole=False)
+        checked = parts.read(snapshots, whole=True)
+        slots = np.concatenate([opened.slots, checked.slots])
+        if np.unique(slots).size != slots.size:
+            raise DamagedFrame("the log holds two open states of one key")
+        parts.make_fresh(opened.slots)
+        for some, state in checked.states:
+            parts.state.put(some, state)
+        parts.open(slots, np.concatenate([openings.ids, snapshots.ids]), NO_TIME)
+        parts.opening_clock[opened.slots] = opened.clocks
+        if checked.slots.size:
+            parts.set_timers(checked.slots, checked.timers)
+        capacity = parts.opened_at.size
+        self._floor = np.full(capacity, NO_TIME, np.int64)
+        self._floor[slots] = np.concatenate([opened.clocks, checked.clocks])
+        self._applied = np.zeros(capacity, np.int64)
+        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._seen = np.ones(capacity, np.bool_)
+        self._seen[opened.slots] = False
+        return slots
+
+    def replay(self, event: StreamEvent) -> int:
+        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
+        check_schema(event, self.schema)
+        times = self._times(event)
+        keys = self._parts.keys.find(event.batch, event.position)
+        positions = np.arange(event.position, event.end)
+        behind = keys >= 0
+        behind[behind] = (self.opened_at[keys[behind]] >= 0) & (
+            positions[behind] > self._applied[keys[behind]]
+        )
+        turn = KeyedTurn(self.clock)
+        self._take_tuples(turn, event.batch, event.position, np.where(behind, keys, -1))
+        self._seen[keys[behind]] = True
+        self._hear(times)
+        for clock in (self._told_by_tuples, _clamped(event.watermark)):
+            self._replay_clock = max(self._replay_clock, clock)
+            self._fire(turn, self._replay_clock, self._floor)
+        _check_kept(turn)
+        return int(np.count_nonzero(behind))
+
+    def end_replay(self) -> None:
+        """All restored parts are up to date: from here on, `process`."""
+        turn = KeyedTurn(self.clock)
+        self._fire(turn, self.clock, None)
+        _check_kept(turn)
+        opened_at = self.opened_at[: self._seen.size]
+        unseen = opened_at[(opened_at >= 0) & ~self._seen]
+        if unseen.size:
+            raise ReplayMismatch(
+                f"the key that the tuple at position {int(unseen.min())} opened has got no tuple: "
+                "the input that was replayed is not the input the log was written from; replay the "
+                "original stream, in its order"
+            )
+        self._floor = self._applied = np.zeros(0, np.int64)
+        self._seen = np.zeros(0, np.bool_)
+
+
+def _clamped(watermark: int | None) -> int:
+    """A watermark within the range of times; one beyond all times is the end of the stream."""
+    if watermark is None or watermark <= -TIME_LIMIT:
+        return NO_TIME
+    return min(watermark, TIME_LIMIT)
+
+
+def _check_kept(turn: KeyedTurn) -> None:
+    if turn.ended:
+        raise ReplayMismatch(
+            "a key that is open by the log was forgotten when its input was replayed: the input is "
+            "not the one the log was written from, or the function is not a function of its "
+            "arguments alone"
+        )

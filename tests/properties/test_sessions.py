@@ -1,0 +1,169 @@
+"""Session windows: what an oracle in plain Python says, and a crash never shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from aggregate_cases import CUTS, Case, _engine_functions, cases, examples, instant_of
+from aggregate_runs import TRIED, layout_of, readable
+from hypothesis import given, note
+from hypothesis import strategies as st
+from keyed_cases import (
+    as_case,
+    driven_by_watermarks,
+    long_lives,
+    run_without_old_watermarks,
+    with_end,
+)
+from program_cases import ProgramCase, ProgramLife, lives_of, run
+from test_approaches import PRECISE, check_same
+
+from rewake.model.stream_event import NO_TIME
+from rewake.operators import sessions
+from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.session_window import session
+from rewake.operators.sessions import Sessions, SessionSpec
+
+
+@dataclass(frozen=True)
+class SessionCase(Case):
+    """A stream, and sessions of it."""
+
+    def spec(self) -> SessionSpec:
+        """What is computed."""
+        functions = _engine_functions(self.functions)
+        gap = self.window[1]
+        return SessionSpec(self.by, session(gap), functions, "t", self.slack, route_late=True)
+
+    def operator(self) -> Sessions:
+        """A new operator."""
+        return self.spec().operator(self.schema)
+
+
+@st.composite
+def session_programs(draw: st.DrawFn, **stream: Any) -> ProgramCase:
+    """Any stream through sessions, with steps around them."""
+    case = as_case(SessionCase, draw(cases()))
+    case = replace(case, slack=draw(st.sampled_from([0, 2, 9])), **stream)
+    return ProgramCase(
+        case=with_end(case, draw(st.booleans())),
+        before=draw(st.sampled_from([(), (), ("some",), ("copied",)])),
+        after=draw(st.sampled_from([(), (), ("last",)])),
+        cuts=draw(CUTS),
+    )
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> ProgramCase:
+    """Few keys with many sessions at once, and watermarks that close them one by one."""
+    tuples = st.tuples(st.integers(0, 1), st.integers(0, 24))
+    rows = draw(st.lists(tuples, min_size=12, max_size=30))
+    marks = draw(st.lists(st.integers(1, len(rows)), min_size=3, max_size=8, unique=True))
+    case = SessionCase(
+        keys=("int64",),
+        window=("time", draw(st.integers(3, 5)), 1),
+        functions="count",
+        rows=tuple((key, 1, 1.0, 1, time + number // 4) for number, (key, time) in enumerate(rows)),
+        punctuations=tuple((row, row // 2 + 3) for row in sorted(marks)),
+        slack=60,
+    )
+    return ProgramCase(case=case, cuts=draw(CUTS))
+
+
+def forgetting_keys(case: Case) -> Any:
+    """While in this context, keys without sessions are forgotten as the case says."""
+    return mock.patch.object(sessions, "_SPARE_KEYS", -1 if case.forgetful else 65_536)
+
+
+# --- the oracle ------------------------------------------------------------------------------
+
+
+class Oracle:
+    """Lists of tuples; a session is a list, and lists that touch become one."""
+
+    def __init__(self, case: SessionCase) -> None:
+        self.gap, self.slack, self.keys = case.window[1], case.slack, len(case.by)
+        self.clock = NO_TIME
+        self.open: dict[Any, list[list[tuple[int, int]]]] = {}
+        self.results: list[tuple[Any, ...]] = []
+        self.late: list[int] = []
+        layout = layout_of(case)
+        self._pass(layout.marks.get(0, NO_TIME))
+        for row, position in enumerate(layout.positions.tolist()):
+            self._tuple(case.rows[row], row)
+            self._pass(layout.marks.get(position + 1, NO_TIME))
+
+    def _tuple(self, row: tuple[Any, ...], number: int) -> None:
+        key, time = row[: self.keys], instant_of(row[-1])
+        mine = self.open.get(key, [])
+        near = [each for each in mine if any(abs(time - t) < self.gap for t, _ in each)]
+        if not near and time + self.gap <= self.clock:
+            self.late.append(number)
+        else:
+            rest = [each for each in mine if each not in near]
+            joined = sorted([(time, number), *(item for each in near for item in each)])
+            self.open[key] = [*rest, joined]
+        self._pass(time - self.slack)
+
+    def _pass(self, time: int) -> None:
+        self.clock = max(self.clock, min(time, TIME_LIMIT))
+        over = []
+        for key, mine in self.open.items():
+            closed = [each for each in mine if each[-1][0] + self.gap <= self.clock]
+            self.open[key] = [each for each in mine if each not in closed]
+            over += [
+                (each[-1][0] + self.gap, min(n for _, n in each), key, each) for each in closed
+            ]
+        for end, _, key, each in sorted(over, key=lambda one: one[:2]):
+            self.results.append((*key, each[0][0], end, len(each)))
+
+
+@examples(250)
+@given(session_programs(functions="count"))
+def test_sessions_are_what_the_oracle_says(program):
+    """Which tuples are together, which are late, and in which order sessions close."""
+    TRIED["cases"] += 1
+    program = ProgramCase(case=program.case, cuts=program.cuts)
+    output = run(program, "cec", [], ProgramLife(program.cuts))
+    oracle = Oracle(program.case)
+    keys = len(program.case.by)
+    found = [
+        (*row[:keys], instant_of(row[keys]), instant_of(row[keys + 1]), row[keys + 2])
+        for row in readable(output.tables[0])
+    ]
+    assert found == oracle.results
+    # As text, in which a NaN is a NaN.
+    late = [program.case.rows[row] for row in oracle.late]
+    assert list(map(repr, readable(output.tables[1]))) == list(map(repr, late))
+    assert output.late_tuples == len(oracle.late)
+
+
+@pytest.mark.parametrize("name", PRECISE)
+@examples(80)
+@given(data=st.data())
+def test_sessions_under_every_precise_approach_show_no_crash(name, data):
+    """Whenever processes die: the same results and late tuples, byte for byte, in order."""
+    program = data.draw(session_programs())
+    with forgetting_keys(program.case):
+        expected = run(program, name, [], ProgramLife(program.cuts))
+        for _ in range(3):
+            crashes, last = data.draw(lives_of(name))
+            note(f"this schedule: {crashes}, then {last}")
+            TRIED["cases"] += 1
+            check_same(run(program, name, crashes, last), expected)
+
+
+@examples(150)
+@given(session_programs().flatmap(driven_by_watermarks) | scattered(), st.data())
+def test_sessions_come_back_although_the_host_never_repeats_a_watermark(program, data):
+    """What a watermark decided beyond what tuples tell is in the log."""
+    with forgetting_keys(program.case):
+        expected = run_without_old_watermarks(program, "cec", [], ProgramLife(program.cuts))
+        for _ in range(3):
+            crashes, last = data.draw(long_lives())
+            note(f"this schedule: {crashes}, then {last}")
+            TRIED["cases"] += 1
+            check_same(run_without_old_watermarks(program, "cec", crashes, last), expected)
