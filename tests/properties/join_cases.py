@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from program_cases import ProgramLife, check_recorded
 
 from rewake.model.stream_event import NO_TIME, StreamEvent
-from rewake.operators import join_state
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FragmentProgram, OutputRoute
-from rewake.operators.join import Join, JoinSpec
+from rewake.operators.join import state as join_state
+from rewake.operators.join.operator import Join, JoinSpec
 from rewake.recovery.approach import Recovery, approach_named
 from rewake.recovery.continuous_eventual_checkpointing import result_batch
 

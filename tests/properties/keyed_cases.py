@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from program_cases import ProgramCase, ProgramLife, ProgramOutput, built, output_of
 
 from rewake.model.stream_event import END_OF_TIME
-from rewake.operators import keyed_parts
 from rewake.operators.fragment import FragmentProgram, OutputRoute
-from rewake.operators.keyed import KeyedResult, KeyedTuples
-from rewake.operators.keyed_process import KeyedProcess, ProcessSpec
-from rewake.operators.keyed_state import state_fields
+from rewake.operators.keyed import parts as keyed_parts
+from rewake.operators.keyed.operator import KeyedProcess, ProcessSpec
+from rewake.operators.keyed.state import state_fields
+from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS
 
 STATE = {

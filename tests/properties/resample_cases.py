@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from sort_runs import SIZES, Line, some_marks
 
 from rewake.model.stream_event import END_OF_TIME
-from rewake.operators import resampling, resampling_tuples
-from rewake.operators.resampling import ResampleSpec
-from rewake.operators.resampling_answers import Windows
+from rewake.operators.resampling import operator as resampling
+from rewake.operators.resampling import tuples as resampling_tuples
+from rewake.operators.resampling.answers import Windows
+from rewake.operators.resampling.operator import ResampleSpec
 
 _EPOCH = dt.datetime(1970, 1, 1)
 VALUES = ["t", "k", "x", "y", "unused"]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sort_runs import SIZES, Line, some_marks
 
 from rewake.model.stream_event import END_OF_TIME
-from rewake.operators import sorting
-from rewake.operators.sorting import SortSpec
+from rewake.operators.sorting import operator as sorting
+from rewake.operators.sorting.operator import SortSpec
 
 _EPOCH = dt.datetime(1970, 1, 1)
 NAMES = ["t", "f", "b", "k", "s", "n"]

@@ -9,7 +9,7 @@ from aggregate_runs import ListedFrames
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FragmentProgram
-from rewake.operators.join import JoinSpec
+from rewake.operators.join.operator import JoinSpec
 from rewake.recovery.approach import approach_named
 from rewake.recovery.continuous_eventual_checkpointing import result_batch
 

@@ -22,10 +22,10 @@ from program_cases import ProgramCase, ProgramLife, lives_of, run
 from test_approaches import PRECISE, check_same
 
 from rewake.model.stream_event import NO_TIME
-from rewake.operators import sessions
 from rewake.operators.columns import TIME_LIMIT
-from rewake.operators.session_window import session
-from rewake.operators.sessions import Sessions, SessionSpec
+from rewake.operators.session import operator as sessions
+from rewake.operators.session.operator import Sessions, SessionSpec
+from rewake.operators.session.window import session
 
 
 @dataclass(frozen=True)

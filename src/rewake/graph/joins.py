@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rewake.graph.steps import FURTHER, Kind, Port
-from rewake.graph.stream import Stream, Value
+from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
 from rewake.operators.expressions import expression
-from rewake.operators.join import JoinSpec
+from rewake.operators.join.operator import JoinSpec
 from rewake.recovery.approach import Approach, chosen_approach
 
-__all__ = ["join", "late_tuples"]
+if TYPE_CHECKING:
+    from rewake.graph.stream import Stream, Value
+
+__all__ = ["join"]
 
 On = str | Sequence[str | tuple[str, str]]
 
@@ -41,7 +44,8 @@ def join(
     `on=("id", "place")`, `on=[("id", "person_id")]`.  Tuples join whose times are less than
     `within` apart and for which `where` holds, a condition over the result's columns.  `how` is
     "inner", "left", "right", "full", "semi" or "anti".  The rest are those of `JoinRule`, and the
-    options of all steps; with `route_late`, `late_tuples` gives the late tuples of both inputs.
+    options of all steps; with `route_late`, `output("late-left")` and `output("late-right")` are
+    the late tuples of the inputs.
     """
     name = left._named(name, Kind.JOIN)
     try:
@@ -66,18 +70,6 @@ def join(
         approach=chosen_approach(approach, recover_within, checkpoint_budget),
         fragment=fragment,
     )
-
-
-def late_tuples(joined: Stream) -> tuple[Stream, Stream]:
-    """The late tuples of both inputs of a join with `route_late`, left and right."""
-    step = joined._port.step
-    if step.kind is not Kind.JOIN or not step.further:
-        raise UsageError(
-            f"step {joined.name!r} has no outputs of late tuples; only a join with "
-            "route_late=True has them"
-        )
-    left, right = (Stream(joined._query, Port(step, FURTHER + number)) for number in range(2))
-    return left, right
 
 
 def _pairs(on: On) -> tuple[tuple[str, str], ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rewake.graph.steps import Kind
-from rewake.graph.stream import Columns, Stream
 from rewake.model.connectors import Database
 from rewake.model.errors import UsageError
 from rewake.operators.lookups import LookupStep
 from rewake.recovery.approach import Approach, approach_named
+
+if TYPE_CHECKING:
+    from rewake.graph.stream import Columns, Stream
 
 __all__ = ["lookup"]
 

@@ -18,7 +18,7 @@ from rewake.graph.channels import Channels
 from rewake.graph.fingerprint import fingerprint
 from rewake.graph.fragments import Fragment, form_fragments, users
 from rewake.graph.plan import NodePlan, Plan
-from rewake.graph.steps import Graph, Kind
+from rewake.graph.steps import Graph, Kind, Port, Step
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 
@@ -80,8 +80,8 @@ def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool
         return False, "it commits what it writes by position"
     if fragment.stateful is not None:
         if not approach.logs:
-            return False, f"{forgets}: a crash loses what is in its windows"
-        return True, "its windows are rebuilt from its output log"
+            return False, f"{forgets}: a crash loses what is in its {_memory(fragment.stateful)[0]}"
+        return True, f"its {' '.join(_memory(fragment.stateful))} rebuilt from its output log"
     if fragment.head.kind is Kind.ENTRY:
         if not approach.logs:
             return False, f"{forgets}: a crash loses what producers sent and nobody has yet"
@@ -99,6 +99,10 @@ def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool
     (channel,) = inputs
     origin = f"source {channel.name}" if channel.source is not None else channels.upstream(fragment)
     return False, f"it can produce it again from {origin}"
+
+
+def _memory(step: Step) -> tuple[str, str]:
+    return ("windows", "are") if step.kind is Kind.AGGREGATE else ("state", "is")
 
 
 def _keep_for_consumers(

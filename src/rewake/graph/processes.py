@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rewake.graph.steps import FURTHER, Kind, Port
-from rewake.graph.stream import Columns, Stream
+from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
 from rewake.operators.functions import listed
-from rewake.operators.keyed_process import DEAD, ProcessSpec
-from rewake.operators.keyed_state import state_fields
+from rewake.operators.keyed.operator import ProcessSpec
+from rewake.operators.keyed.state import state_fields
 from rewake.recovery.approach import Approach, chosen_approach
 
-__all__ = ["dead_of", "process"]
+if TYPE_CHECKING:
+    from rewake.graph.stream import Columns, Stream
+
+__all__ = ["process"]
 
 
 def process(
@@ -45,7 +47,7 @@ def process(
     `(output, state, timer, forget)` or the first of these; with `each_key`, it is called as
     `function(key, tuples, state)` for one key after the other and returns `(rows, state)` or
     `(rows, state, timer)`, and `on_timer(key, time, state)` when the key's timer fires.
-    With `on_error="divert"` tuples it fails for go to an output of their own (`dead_of`).
+    With `on_error="divert"` tuples it fails for go to an output of their own (`output("dead")`).
     """
     name = stream._named(name, Kind.PROCESS)
     chosen = chosen_approach(approach, recover_within, checkpoint_budget)
@@ -70,15 +72,3 @@ def process(
     return stream.add_stateful(
         Kind.PROCESS, spec, name=name, shards=shards, approach=chosen, fragment=fragment
     )
-
-
-def dead_of(stream: Stream) -> Stream:
-    """The tuples for which the function of keyed processing failed, with the error's text."""
-    step = stream._port.step
-    names = [each for each, _ in step.further]
-    if step.kind is not Kind.PROCESS or DEAD not in names:
-        raise UsageError(
-            f"step {stream.name!r} has no output of dead tuples; only keyed processing with "
-            "on_error='divert' has one"
-        )
-    return Stream(stream._query, Port(step, FURTHER + names.index(DEAD)))

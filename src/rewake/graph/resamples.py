@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rewake.graph.steps import Kind
-from rewake.graph.stream import Columns, Stream
 from rewake.operators.functions import listed
-from rewake.operators.resampling import ResampleSpec
-from rewake.operators.resampling_answers import Method
+from rewake.operators.resampling.answers import Method
+from rewake.operators.resampling.operator import ResampleSpec
 from rewake.recovery.approach import Approach, chosen_approach
+
+if TYPE_CHECKING:
+    from rewake.graph.stream import Columns, Stream
 
 __all__ = ["resample"]
 

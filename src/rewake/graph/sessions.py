@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rewake.graph.steps import Kind
-from rewake.graph.stream import Columns, Stream
 from rewake.operators.functions import AggregateFunction, asked_for, listed
-from rewake.operators.session_window import SessionWindow
-from rewake.operators.sessions import SessionSpec
+from rewake.operators.session.operator import SessionSpec
+from rewake.operators.session.window import SessionWindow
 from rewake.recovery.approach import Approach, chosen_approach
+
+if TYPE_CHECKING:
+    from rewake.graph.stream import Columns, Stream
 
 __all__ = ["sessions"]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rewake.graph.steps import Kind
-from rewake.graph.stream import Columns, Stream
 from rewake.operators.functions import listed
-from rewake.operators.sorting import SortSpec
+from rewake.operators.sorting.operator import SortSpec
 from rewake.recovery.approach import Approach, chosen_approach
+
+if TYPE_CHECKING:
+    from rewake.graph.stream import Columns, Stream
 
 __all__ = ["bsort"]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rewake.graph import joins, lookups, processes, resamples, sessions, sorts
 from rewake.graph.checks import (
     check_aggregate,
     check_key,
@@ -272,6 +273,42 @@ class Stream:
                 "route_late=True has one"
             )
         return Stream(self._query, Port(self._port.step, LATE))
+
+    def aggregates(
+        self,
+        windows: Mapping[str, CountWindow | TimeWindow],
+        *,
+        name: str | None = None,
+        **rest: Any,
+    ) -> dict[str, Stream]:
+        """The same functions over windows of several kinds or sizes at once: a stream for each.
+
+        The rest is that of `aggregate`; steps are called by `name` and the window's.
+        """
+        name = self._named(name, Kind.AGGREGATE)
+        return {
+            each: self.aggregate(window=window, name=f"{name}-{each}", **rest)
+            for each, window in windows.items()
+        }
+
+    def output(self, name: str) -> Stream:
+        """An output that a step has besides its results, such as the dead letters of `process`."""
+        step = self._port.step
+        names = [each for each, _ in step.further]
+        if name not in names:
+            raise UsageError(
+                f"step {step.name!r} has no output {name!r}; besides its results it has "
+                f"{', '.join(names) or 'none'}"
+            )
+        return Stream(self._query, Port(step, FURTHER + names.index(name)))
+
+    # Steps that have a module of their own.
+    bsort = sorts.bsort
+    join = joins.join
+    lookup = lookups.lookup
+    process = processes.process
+    resample = resamples.resample
+    sessions = sessions.sessions
 
     # --- where streams end -------------------------------------------------------------------
 

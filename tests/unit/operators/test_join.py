@@ -8,7 +8,7 @@ from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
 from rewake.operators.expressions import expression
-from rewake.operators.join import Join, JoinSpec
+from rewake.operators.join.operator import Join, JoinSpec
 
 LEFT = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 RIGHT = pa.schema([("k", pa.int64()), ("w", pa.string()), ("t", pa.int64())])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch
 from rewake.model.stream_event import NO_TIME, StreamEvent
-from rewake.operators.join import JoinSpec
+from rewake.operators.join.operator import JoinSpec
 from rewake.operators.stateful import StoredParts
 
 LEFT = pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.int64())])

@@ -5,7 +5,7 @@ import pytest
 
 from rewake.connectors import Batches
 from rewake.graph import Query
-from rewake.graph.joins import join, late_tuples
+from rewake.graph.joins import join
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 
 BIDS = pa.table({"auction": [1], "price": [5], "at": [0]})
@@ -46,11 +46,12 @@ def test_equality_columns_may_be_given_in_every_way():
 
 def test_late_tuples_of_both_inputs_are_streams():
     """Each has the columns of its input, and a name of its own."""
-    left, right = late_tuples(joined(route_late=True))
+    made = joined(route_late=True)
+    left, right = made.output("late-left"), made.output("late-right")
     assert (left.name, left.schema.names) == ("won.late-left", ["auction", "price", "at"])
     assert (right.name, right.schema.names) == ("won.late-right", ["id", "seller", "at"])
-    with pytest.raises(UsageError, match="route_late=True"):
-        late_tuples(joined())
+    with pytest.raises(UsageError, match="besides its results it has none"):
+        joined().output("late-left")
 
 
 @pytest.mark.parametrize(

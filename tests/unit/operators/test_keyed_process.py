@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rewake.connectors.memory import Batches
-from rewake.graph.processes import dead_of, process
+from rewake.graph.processes import process
 from rewake.graph.query import Query
 from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.errors import (
@@ -19,10 +19,10 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
-from rewake.operators.keyed import FunctionFailed, KeyedResult
-from rewake.operators.keyed_calls import NO_TIMER
-from rewake.operators.keyed_process import ProcessSpec
-from rewake.operators.keyed_state import StateColumns, state_fields
+from rewake.operators.keyed.calls import NO_TIMER
+from rewake.operators.keyed.operator import ProcessSpec
+from rewake.operators.keyed.state import StateColumns, state_fields
+from rewake.operators.keyed.vocabulary import FunctionFailed, KeyedResult
 from rewake.operators.stateful import FURTHER_PORTS, StoredParts
 from rewake.recovery.approach import by_port
 from rewake.recovery.instant_checkpoints import InstantCheckpoints
@@ -352,10 +352,10 @@ def test_only_divert_gives_a_stream_of_dead_tuples():
     stream = Query("q").source("items", Batches(event(0, ("a", 1, 0)).batch))
     options = {"by": "k", "state": STATE, "output": OUTPUT}
     made = process(stream, count, **options, on_error="divert", name="diverting")
-    assert dead_of(made).schema.names == ["k", "v", "t", "error"]
-    assert dead_of(made).name == "diverting.dead"
-    with pytest.raises(UsageError, match="on_error='divert'"):
-        dead_of(process(stream, count, **options))
+    assert made.output("dead").schema.names == ["k", "v", "t", "error"]
+    assert made.output("dead").name == "diverting.dead"
+    with pytest.raises(UsageError, match="no output 'dead'"):
+        process(stream, count, **options).output("dead")
 
 
 # --- recovery --------------------------------------------------------------------------------

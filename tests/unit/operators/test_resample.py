@@ -15,9 +15,9 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
-from rewake.operators import resampling
 from rewake.operators.classes import OperatorClass
-from rewake.operators.resampling import ResampleSpec
+from rewake.operators.resampling import operator as resampling
+from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.stateful import StoredParts
 
 VALUES = pa.schema([("time", pa.int64()), ("key", pa.int32()), ("x", pa.int32())])

@@ -22,8 +22,8 @@ from rewake.model.errors import (
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
 from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
-from rewake.operators.session_window import session
-from rewake.operators.sessions import SessionSpec
+from rewake.operators.session.operator import SessionSpec
+from rewake.operators.session.window import session
 from rewake.operators.stateful import StoredParts
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])

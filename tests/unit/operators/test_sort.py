@@ -18,8 +18,8 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
-from rewake.operators.sorting import Sort, SortSpec
-from rewake.operators.sorting_tuples import WaitingTuples
+from rewake.operators.sorting.operator import Sort, SortSpec
+from rewake.operators.sorting.tuples import WaitingTuples
 from rewake.operators.stateful import StoredParts
 
 SCHEMA = pa.schema([("time", pa.int64()), ("key", pa.string()), ("price", pa.float64())])

@@ -47,8 +47,8 @@ from rewake.operators.expression_compiler import no_column
 from rewake.operators.functions import AggregateFunction, UserDefined
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import Routing
-from rewake.operators.session_routing import RoutedSessions, SessionRouter
-from rewake.operators.session_window import SessionWindow
+from rewake.operators.session.routing import RoutedSessions, SessionRouter
+from rewake.operators.session.window import SessionWindow
 from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows import check_reach

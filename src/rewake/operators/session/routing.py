@@ -12,10 +12,10 @@ import numpy as np
 
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME
-from rewake.operators import session_kernels as kernels
 from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.session import kernels
 from rewake.operators.tables import Table
 
 _NOTHING = np.zeros(0, np.int64)

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.columns import TIME_LIMIT
-from rewake.operators.join_columns import PairCondition, Source
-from rewake.operators.join_index import KeyIndex
-from rewake.operators.join_rule import LEFT, RIGHT, JoinInputs, JoinRule
-from rewake.operators.join_snapshots import PartTuples
-from rewake.operators.join_tuples import HeldTuples
+from rewake.operators.join.columns import PairCondition, Source
+from rewake.operators.join.index import KeyIndex
+from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
+from rewake.operators.join.snapshots import PartTuples
+from rewake.operators.join.tuples import HeldTuples
 
 # A condition is computed for so many pairs at a time.
 MOST_PAIRS = 262_144

@@ -18,8 +18,8 @@ import pyarrow as pa
 from rewake.model.errors import DamagedFrame, RewakeError
 from rewake.operators.arrays import Array, Int64s
 from rewake.operators.columns import TimeColumn
-from rewake.operators.join_parts import KINDS, MARK
-from rewake.operators.join_tuples import HeldTuples
+from rewake.operators.join.parts import KINDS, MARK
+from rewake.operators.join.tuples import HeldTuples
 from rewake.operators.stateful import StoredParts
 
 _KIND, _NUMBER, _SIZE, _BYTES = np.int8, np.int64, np.int64, np.uint8

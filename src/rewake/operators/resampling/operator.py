@@ -42,11 +42,11 @@ from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
 from rewake.operators.keys import GroupBy
-from rewake.operators.resampling_answers import METHODS, Answers, Method
-from rewake.operators.resampling_panes import Panes
-from rewake.operators.resampling_tuples import Timed, TimedTuples
-from rewake.operators.sorting_order import place_of
-from rewake.operators.sorting_tuples import no_tuples, pack_tuples, unpack_tuples
+from rewake.operators.resampling.answers import METHODS, Answers, Method
+from rewake.operators.resampling.panes import Panes
+from rewake.operators.resampling.tuples import Timed, TimedTuples
+from rewake.operators.sorting.order import place_of
+from rewake.operators.sorting.tuples import no_tuples, pack_tuples, unpack_tuples
 from rewake.operators.stateful import FURTHER_PORTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows import check_reach

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.operators.arrays import Int32s, Int64s
-from rewake.operators.keyed import KeyedTuples
+from rewake.operators.keyed.vocabulary import KeyedTuples
 from rewake.operators.stateful import NO_IDS, NO_SLOTS
 from rewake.operators.stateless import plain_batch, plain_schema
 

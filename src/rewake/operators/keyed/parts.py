@@ -17,8 +17,8 @@ from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.columns import TIME_LIMIT
-from rewake.operators.keyed_calls import NO_TIMER
-from rewake.operators.keyed_state import StateColumns, StateField
+from rewake.operators.keyed.calls import NO_TIMER
+from rewake.operators.keyed.state import StateColumns, StateField
 from rewake.operators.keys import GroupBy
 from rewake.operators.stateful import NO_SLOTS, StoredParts
 

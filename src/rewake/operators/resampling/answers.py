@@ -16,7 +16,7 @@ from numba import njit
 
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
-from rewake.operators.resampling_tuples import Timed
+from rewake.operators.resampling.tuples import Timed
 
 __all__ = ["METHODS", "Answers", "Method", "Windows"]
 

@@ -37,12 +37,12 @@ from rewake.model.errors import DamagedFrame, ReplayMismatch
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.columns import TIME_LIMIT
-from rewake.operators.join_clock import DECIDED, UNNEEDED, JoinClock
-from rewake.operators.join_columns import Arriving
-from rewake.operators.join_parts import MARK, JoinParts
-from rewake.operators.join_rule import LEFT, RIGHT, JoinInputs, JoinRule
-from rewake.operators.join_snapshots import PartTuples, read_back, snapshots, tuples_of
-from rewake.operators.join_state import JoinState, Pairs
+from rewake.operators.join.clock import DECIDED, UNNEEDED, JoinClock
+from rewake.operators.join.columns import Arriving
+from rewake.operators.join.parts import MARK, JoinParts
+from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
+from rewake.operators.join.snapshots import PartTuples, read_back, snapshots, tuples_of
+from rewake.operators.join.state import JoinState, Pairs
 from rewake.operators.stateful import FURTHER_PORTS, NO_SLOTS, Emissions, Outcome, StoredParts
 from rewake.operators.stateless import plain_batch
 
@@ -108,6 +108,11 @@ class Join:
         self._replayed: tuple[list[PartTuples], list[PartTuples]] = ([], [])
 
     # --- what the host may know --------------------------------------------------------------
+
+    @property
+    def delay(self) -> int:
+        """A tuple waits until its pane is decided: a width for itself, one for who could match."""
+        return 2 * self._inputs.within
 
     @property
     def divisible(self) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewake.operators import sorting_kernels as kernels
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
-from rewake.operators.sorting_kernels import (
+from rewake.operators.sorting import kernels
+from rewake.operators.sorting.kernels import (
     ARENA,
     BLOCK,
     BLOCK_SLOT,

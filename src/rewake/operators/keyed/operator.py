@@ -40,12 +40,12 @@ from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
 from rewake.operators.expression_compiler import no_column
-from rewake.operators.keyed import EachKey, KeyedTuples
-from rewake.operators.keyed_calls import NO_TIMER, Caller
-from rewake.operators.keyed_grouping import grouped
-from rewake.operators.keyed_parts import KeyedParts, check_clocks
-from rewake.operators.keyed_state import StateField
-from rewake.operators.keyed_turn import KeyedTurn, dead_schema
+from rewake.operators.keyed.calls import NO_TIMER, Caller
+from rewake.operators.keyed.grouping import grouped
+from rewake.operators.keyed.parts import KeyedParts, check_clocks
+from rewake.operators.keyed.state import StateField
+from rewake.operators.keyed.turn import KeyedTurn, dead_schema
+from rewake.operators.keyed.vocabulary import EachKey, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema
 from rewake.operators.windows import check_reach

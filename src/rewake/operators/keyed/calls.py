@@ -15,7 +15,12 @@ import pyarrow.compute as pc
 from rewake.model.errors import UsageError
 from rewake.operators.arrays import Array, Int64s, values_view
 from rewake.operators.columns import TIME_LIMIT
-from rewake.operators.keyed import FunctionFailed, KeyedFunction, KeyedResult, KeyedTuples
+from rewake.operators.keyed.vocabulary import (
+    FunctionFailed,
+    KeyedFunction,
+    KeyedResult,
+    KeyedTuples,
+)
 
 # When a timer that is not set would fire.
 NO_TIMER = 2**63 - 1

@@ -18,7 +18,7 @@ from rewake.operators.columns import TimeColumn
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.expression_types import empty_batch
 from rewake.operators.expressions import ArrowFunction, Computed
-from rewake.operators.join_columns import JoinedColumns, implied_equalities
+from rewake.operators.join.columns import JoinedColumns, implied_equalities
 from rewake.operators.keys import GroupBy, IntegerKeys, RowKeys
 from rewake.operators.stateless import plain_batch, plain_schema
 

@@ -41,9 +41,9 @@ from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
 from rewake.operators.keys import GroupBy
-from rewake.operators.sorting_buffers import NO_OWNERS, SortBuffers
-from rewake.operators.sorting_order import Ordering, place_of
-from rewake.operators.sorting_tuples import WaitingTuples, no_tuples, pack_tuples, unpack_tuples
+from rewake.operators.sorting.buffers import NO_OWNERS, SortBuffers
+from rewake.operators.sorting.order import Ordering, place_of
+from rewake.operators.sorting.tuples import WaitingTuples, no_tuples, pack_tuples, unpack_tuples
 from rewake.operators.stateful import Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 

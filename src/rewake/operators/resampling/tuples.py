@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.operators.arrays import Int32s, Int64s
-from rewake.operators.sorting_tuples import no_tuples
+from rewake.operators.sorting.tuples import no_tuples
 
 __all__ = ["Timed", "TimedTuples"]
 

@@ -1,0 +1,1 @@
+"""BSort: tuples nearly in order, by a buffer (Hwang 2.2)."""
