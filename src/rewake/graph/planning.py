@@ -18,7 +18,7 @@ from rewake.graph.channels import Channels
 from rewake.graph.fingerprint import fingerprint
 from rewake.graph.fragments import Fragment, form_fragments, users
 from rewake.graph.plan import NodePlan, Plan
-from rewake.graph.steps import Graph, Kind, Port, Step
+from rewake.graph.steps import Graph, Kind, Step
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 
