@@ -19,11 +19,13 @@ import pyarrow as pa
 
 from rewake.graph.plan import NodePlan
 from rewake.lab.oracle import Punctuation, aggregate_with_late
+from rewake.lab.oracle_join import join
 from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.packets import event_of, packet_in, punctuation_in
 from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.join.operator import JoinSpec
 from rewake.operators.windows import CountWindow, RunningWindow
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.run import Outcome, run_seed
@@ -118,8 +120,13 @@ class _Judge:
             self._content[node.name, output] = [
                 _piece(event_of(packet, plan.schema)) for packet in packets
             ]
+        spec = node.program.stateful
+        if isinstance(spec, JoinSpec):
+            came = _merged(node, channels, frames, lambda rows: rows, _delay_of(spec))
+            self._check_outputs(node, _joined(spec, node, came), [])
+            return
         stream = _merged(node, channels, frames, partial(self._before, node))
-        wanted, late = self._expected(node, stream)
+        wanted, late = self._expected(node, [_row(item) for item in stream])
         self._check_outputs(node, wanted, late)
 
     def _before(self, node: NodePlan, rows: list[Row]) -> list[Row]:
@@ -129,7 +136,7 @@ class _Judge:
         self, node: NodePlan, stream: list[Row | Punctuation]
     ) -> tuple[list[Row], list[Row]]:
         spec = node.program.stateful
-        assert spec is None or isinstance(spec, AggregateSpec), "scenarios hold aggregates"
+        assert spec is None or isinstance(spec, AggregateSpec), "joins are judged elsewhere"
         late: list[Row] = []
         if spec is None:
             wanted = [item for item in stream if not isinstance(item, Punctuation)]
@@ -199,14 +206,19 @@ def _merged(
     channels: list[list[_Piece]],
     frames: list[Frame],
     before: Callable[[list[Row]], list[Row]],
-) -> list[Row | Punctuation]:
-    """The input of a node in the order it was consumed, with the watermarks that it passed on."""
-    marks = _passed(frames)
+    delay: int = 0,
+) -> list[tuple[int, Row] | Punctuation]:
+    """The input of a node in the order it was consumed, with the watermarks that it passed on.
+
+    Rows come with the number of their input.  What a node passes on `delay` behind is told as it
+    came.
+    """
+    marks = {at: _undelayed(mark, delay) for at, mark in _passed(frames).items()}
     if len(channels) == 1:
         wanted = _rising((piece.end, piece.watermark) for piece in channels[0])
         wanted[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
         assert marks == wanted, f"{node.name}: passed on the watermarks {marks}, not {wanted}"
-    stream: list[Row | Punctuation] = []
+    stream: list[tuple[int, Row] | Punctuation] = []
     at = 0
     for channel, first, end in _order(node, channels, frames):
         for piece in channels[channel]:
@@ -214,12 +226,37 @@ def _merged(
             if start >= stop:
                 continue
             rows = piece.rows[max(start - piece.position, 0) : max(stop - piece.position, 0)]
-            stream += before(rows)
+            stream += [(node.inputs[channel].port, row) for row in before(rows)]
             at += stop - start
             if at in marks:
                 stream.append(Punctuation(marks.pop(at)))
     stream += [Punctuation(watermark) for _, watermark in sorted(marks.items())]
     return stream
+
+
+def _row(item: tuple[int, Row] | Punctuation) -> Row | Punctuation:
+    return item if isinstance(item, Punctuation) else item[1]
+
+
+def _undelayed(mark: int, delay: int) -> int:
+    return mark if mark == END_OF_TIME else mark + delay
+
+
+def _delay_of(spec: JoinSpec) -> int:
+    """A pane is decided two widths after it began."""
+    return 2 * int(spec.within)
+
+
+def _joined(spec: JoinSpec, node: NodePlan, came: list[tuple[int, Row] | Punctuation]) -> list[Row]:
+    return join(
+        came,
+        on=[left for left, _ in spec.on],
+        within=int(spec.within),
+        time=spec.time[0],
+        how=spec.how,
+        slack=int(spec.slack),
+        right=node.input_schemas[1].names,
+    )
 
 
 def _passed(frames: list[Frame]) -> dict[int, int]:

@@ -65,8 +65,11 @@ class _Builder:
         streams = [self._source(f"source{number}") for number in range(random.choice((1, 1, 1, 2)))]
         streams = [self._stateless(each, number) for number, each in enumerate(streams)]
         stream = streams[0]
-        if len(streams) > 1 and random.random() < 0.7:
+        meeting = random.random() if len(streams) > 1 else 1.0
+        if meeting < 0.45:
             stream = stream.union(*streams[1:], name="union", approach=self._approach())
+        elif meeting < 0.8:
+            stream = self._join(*streams)
         elif len(streams) > 1:
             streams[1].to_stream("stream-aside")
         if random.random() < 0.15:
@@ -145,6 +148,20 @@ class _Builder:
         modulus, rest = self._random.randrange(2, 5), self._random.randrange(2)
         self._scenario.predicates[name] = lambda row: (row["v"] + 100) % modulus != rest
         return stream.filter(f"(v + 100) % {modulus} <> {rest}", name=name, **options)
+
+    def _join(self, left: Stream, right: Stream) -> Stream:
+        random = self._random
+        return left.join(
+            right,
+            on="k",
+            within=random.choice((2, 5, 12)),
+            time="t",
+            how=random.choice(("inner", "inner", "left")),
+            slack=random.choice((0, 3)),
+            name="join",
+            shards=random.choice((1, 1, 2)),
+            approach=self._approach(),
+        )
 
     def _aggregate(self, stream: Stream, name: str) -> Stream:
         timed = self._timed and self._random.random() < 0.7
