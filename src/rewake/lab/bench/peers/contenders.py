@@ -22,10 +22,6 @@ from rewake.spark.session import launch_environment
 _NODES: Final = "rewake.lab.bench.peers.nodes_program"
 _SPARK: Final = "rewake.lab.bench.peers.spark_program"
 _FLINK_MEMORY: Final = "-Xmx2g"
-_NO_RUNNING: Final = (
-    "a query's nodes have no running windows, because how a stream is cut into stream events may "
-    "change when it is replayed; rewake.aggregate in Structured Streaming has them"
-)
 _NO_CLOSING: Final = (
     "in Bytewax a window of a key closes when that key's next tuple comes, or by the system's "
     "clock: there is no tuple from which to measure"
@@ -90,7 +86,6 @@ def _nodes(host: str, where: str) -> Contender:
         settings=f"source, aggregate and filter as {where}; continuous eventual checkpointing, "
         "stable writes: synced before results are forwarded",
         command=command,
-        cannot={Workload.RUNNING: _NO_RUNNING},
         any_interval=False,
     )
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from rewake.connectors.item_stream import SCHEMA as ITEM_SCHEMA
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
 from rewake.lab.bench.peers.job import USUAL_INTERVAL_US, Job, Workload
@@ -22,17 +24,23 @@ from rewake.lab.bench.peers.lines import Result, results_line, rows_line
 from rewake.lab.drill.starting_gun import WaitingSource
 from rewake.model.errors import UsageError
 from rewake.net.running import RunningQuery, start_processes
+from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
 from rewake.operators.windows import count_window, time_window
 
 _EVENT_TUPLES = 131_072
 # For latency: a stream event holds what comes in this time.
 _EVENT_SECONDS = 0.005
 _TELL_SECONDS = 0.2
+_SUMS = {"total": (pa.int64(), 0), "count": (pa.int64(), 0)}
+_AVERAGES = pa.schema(
+    [ITEM_SCHEMA.field("item_id"), ("avg_item_price", pa.float64()),
+     ("max_item_time", ITEM_SCHEMA.field("item_time").type)]
+)  # fmt: skip
 
 
 def built(job: Job) -> Query:
     """The query."""
-    if job.interval_us != USUAL_INTERVAL_US or job.workload is Workload.RUNNING:
+    if job.interval_us != USUAL_INTERVAL_US:
         raise UsageError(f"nodes cannot do {job.workload} with a tuple every {job.interval_us} us")
     query = Query("peers")
     size = max(1024, int(job.rate * _EVENT_SECONDS)) if job.rate else _EVENT_TUPLES
@@ -41,7 +49,11 @@ def built(job: Job) -> Query:
     )
     source = WaitingSource(items, str(job.gun)) if job.rate else items
     stream = query.source("items", source)
-    if job.workload is Workload.COUNT:
+    if job.workload is Workload.RUNNING:
+        averages = stream.process(
+            _running_average, by="item_id", state=_SUMS, output=_AVERAGES, name="averages"
+        )
+    elif job.workload is Workload.COUNT:
         averages = stream.aggregate(
             by="item_id", window=count_window(10), avg="item_price", max="item_time",
             name="averages",
@@ -53,6 +65,20 @@ def built(job: Job) -> Query:
         )  # fmt: skip
     averages.filter(f"item_id < {job.watched}", name="watched").to_stream("watched")
     return query
+
+
+def _running_average(given: KeyedTuples) -> KeyedResult:
+    """The average price of every item of a stream event so far, as of the item's last tuple."""
+    starts, ends = given.offsets[:-1], given.offsets[1:]
+    prices = given.batch.column("item_price").to_numpy().astype(np.int64)
+    total = given.state.column("total").to_numpy() + np.add.reduceat(prices, starts)
+    count = given.state.column("count").to_numpy() + (ends - starts)
+    state = pa.RecordBatch.from_arrays(
+        [pa.array(total), pa.array(count)], schema=given.state.schema
+    )
+    last = given.batch.column("item_time").take(pa.array(ends - 1))
+    columns = [given.keys.column("item_id"), pa.array(total / count), last]
+    return KeyedResult(pa.RecordBatch.from_arrays(columns, schema=_AVERAGES), state)
 
 
 def main(host: str, job: Job) -> None:
