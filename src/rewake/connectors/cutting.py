@@ -127,6 +127,36 @@ class CutReader:
         return None if last is None else int(last)
 
 
+class MadeUpReader:
+    """What readers of streams that are made up as they are read have in common: where they are.
+
+    Stream events have `event_tuples` each; `end` is where a finite stream ends.
+    """
+
+    def __init__(self, event_tuples: int, end: int | None) -> None:
+        self._event_tuples = event_tuples
+        self._end = end
+        self.seek(0)
+
+    def seek(self, position: int) -> None:
+        """Go on with the stream event that holds `position`."""
+        if position < 0:
+            raise UsageError(f"position {position} is not in any stream: positions begin at 0")
+        if self._end is not None and position > self._end:
+            raise beyond_the_end(position, self._end)
+        self._position = position - position % self._event_tuples
+        if position == self._end:
+            self._position = position
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream is finite and all of it has been read."""
+        return self._position == self._end
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches, schema).combine_chunks()
     return table.to_batches()[0]

@@ -146,17 +146,16 @@ class FileSinkWriter:
         """Take a stream event; it counts when a later `commit` returns."""
         self._check_usable()
         each = self._channels.setdefault(channel, _Channel())
-        if event.end <= each.taken:
+        fresh = event.since(each.taken)
+        if fresh is None:
             return
-        if event.start < each.taken:
-            event = event.split(each.taken)[1]
-        assert event.start == each.taken, (
-            f"channel {channel} goes on at {each.taken}, not at {event.start}"
+        assert fresh.start == each.taken, (
+            f"channel {channel} goes on at {each.taken}, not at {fresh.start}"
         )
-        if event.batch.num_rows:
-            each.waiting.append(self._fitting(event.batch))
-            self._waiting_rows += event.batch.num_rows
-        each.taken = event.end
+        if fresh.batch.num_rows:
+            each.waiting.append(self._fitting(fresh.batch))
+            self._waiting_rows += fresh.batch.num_rows
+        each.taken = fresh.end
 
     def commit(self) -> None:
         """Make all that was written durable and visible, at once or not at all per channel."""

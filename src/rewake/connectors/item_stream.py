@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rewake.connectors.cutting import (
     EVENT_TUPLES,
-    beyond_the_end,
+    MadeUpReader,
     check_cut,
     check_shard,
     shard_tuples,
@@ -191,7 +191,7 @@ class ItemSource:
         return ItemReader(self, shard, shards)
 
 
-class ItemReader:
+class ItemReader(MadeUpReader):
     """One shard of an item source."""
 
     def __init__(self, source: ItemSource, shard: int, shards: int) -> None:
@@ -199,22 +199,12 @@ class ItemReader:
         self._source = source
         self._shard = shard
         self._shards = shards
-        self._end: int | None = None
+        end: int | None = None
         if source.tuples is not None:
-            self._end = shard_tuples(source.tuples, source.event_tuples, shard, shards)
+            end = shard_tuples(source.tuples, source.event_tuples, shard, shards)
         self._rate = None if source.rate is None else source.rate / shards
         self._origin_ms = source.origin_ms
-        self.seek(0)
-
-    def seek(self, position: int) -> None:
-        """Go on with the stream event that holds `position`."""
-        if position < 0:
-            raise UsageError(f"position {position} is not in any stream: positions begin at 0")
-        if self._end is not None and position > self._end:
-            raise beyond_the_end(position, self._end)
-        self._position = position - position % self._source.event_tuples
-        if position == self._end:
-            self._position = position
+        super().__init__(source.event_tuples, end)
 
     def read(self, now_ms: float) -> StreamEvent | None:
         """The next stream event, or None when it is not due yet, or at the end."""
@@ -227,14 +217,6 @@ class ItemReader:
         event = StreamEvent(self._position, batch)
         self._position = stop
         return event
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream is finite and all of it has been read."""
-        return self._position == self._end
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _due(self, stop: int, now_ms: float) -> bool:
         """Whether the tuples before `stop` have come to be by now."""

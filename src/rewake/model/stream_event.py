@@ -60,6 +60,12 @@ class StreamEvent:
         tail = self.batch.slice(rows)
         return head, replace(self, position=self.end - tail.num_rows, batch=tail, start=position)
 
+    def since(self, position: int) -> StreamEvent | None:
+        """What of it is not before `position`; None when nothing is."""
+        if self.end <= position:
+            return None
+        return self.split(position)[1] if self.start < position else self
+
     def holding(self, batch: pa.RecordBatch) -> StreamEvent:
         """The same stretch of the stream with other tuples, at most as many as it covers."""
         position = self.end - int(batch.num_rows)

@@ -39,7 +39,7 @@ from rewake.operators.descriptions import (
     window_to_json,
     window_words,
 )
-from rewake.operators.functions import AggregateFunction, UserDefined
+from rewake.operators.functions import AggregateFunction, code_of
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import PartRows, Router, Routing
 from rewake.operators.running_routing import RunningRouter, current_values
@@ -111,13 +111,7 @@ class AggregateSpec:
 
     def code(self) -> Sequence[Callable[..., Any]]:
         """The functions of user-defined aggregates."""
-        return [
-            each
-            for function in self.aggregates
-            if isinstance(function, UserDefined)
-            for each in (function.update, function.merge, function.result)
-            if each is not None
-        ]
+        return code_of(self.aggregates)
 
     def words(self) -> Iterable[str]:
         """Functions and keys, then the window."""

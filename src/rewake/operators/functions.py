@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 FloatState = tuple[float, ...]
 
@@ -118,3 +119,14 @@ def asked_for(
     elif count is not False:
         chosen += [Count(name) for name in listed(count)]
     return (*chosen, *functions)
+
+
+def code_of(functions: Sequence[AggregateFunction]) -> list[Callable[..., Any]]:
+    """What users wrote themselves of some functions."""
+    return [
+        each
+        for function in functions
+        if isinstance(function, UserDefined)
+        for each in (function.update, function.merge, function.result)
+        if each is not None
+    ]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rewake.connectors.cutting import (
     EVENT_TUPLES,
-    beyond_the_end,
+    MadeUpReader,
     check_cut,
     check_shard,
     shard_tuples,
@@ -84,7 +84,7 @@ class NexmarkSource:
         return NexmarkReader(self, shard, shards)
 
 
-class NexmarkReader:
+class NexmarkReader(MadeUpReader):
     """One shard of a NEXMark source."""
 
     def __init__(self, source: NexmarkSource, shard: int, shards: int) -> None:
@@ -92,22 +92,12 @@ class NexmarkReader:
         self._source = source
         self._shard = shard
         self._shards = shards
-        self._end: int | None = None
+        end: int | None = None
         if source.events is not None:
             tuples = source.stream.tuples(source.kind, source.events)
-            self._end = shard_tuples(tuples, source.event_tuples, shard, shards)
+            end = shard_tuples(tuples, source.event_tuples, shard, shards)
         self._origin_ms = source.origin_ms
-        self.seek(0)
-
-    def seek(self, position: int) -> None:
-        """Go on with the stream event that holds `position`."""
-        if position < 0:
-            raise UsageError(f"position {position} is not in any stream: positions begin at 0")
-        if self._end is not None and position > self._end:
-            raise beyond_the_end(position, self._end)
-        self._position = position - position % self._source.event_tuples
-        if position == self._end:
-            self._position = position
+        super().__init__(source.event_tuples, end)
 
     def read(self, now_ms: float) -> StreamEvent | None:
         """The next stream event, or None when it is not due yet, or at the end."""
@@ -123,14 +113,6 @@ class NexmarkReader:
         event = StreamEvent(self._position, batch, watermark)
         self._position = stop
         return event
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream is finite and all of it has been read."""
-        return self._position == self._end
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _due(self, last: int, now_ms: float) -> bool:
         """Whether the tuples before position `last` of all shards have come to be by now."""

@@ -44,7 +44,7 @@ from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column
-from rewake.operators.functions import AggregateFunction, UserDefined
+from rewake.operators.functions import AggregateFunction, code_of
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import Routing
 from rewake.operators.session.routing import RoutedSessions, SessionRouter
@@ -104,13 +104,7 @@ class SessionSpec:
 
     def code(self) -> Sequence[Callable[..., Any]]:
         """The functions of user-defined aggregates."""
-        return [
-            each
-            for function in self.aggregates
-            if isinstance(function, UserDefined)
-            for each in (function.update, function.merge, function.result)
-            if each is not None
-        ]
+        return code_of(self.aggregates)
 
     def words(self) -> Iterable[str]:
         """Functions and keys, then the window."""
