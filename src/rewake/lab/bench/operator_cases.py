@@ -169,7 +169,7 @@ def _ordered() -> Iterator[Case]:
     yield Case(
         "bsort", FragmentProgram(stateful=spec), [_TIMED], shuffled, ">= 3", "a buffer of 1,000"
     )
-    asked = ResampleSpec(columns=(("item_price", "price"),), time="at", window=1_000)
+    asked = ResampleSpec(columns=(("price", "item_price"),), time="at", window=1_000)
     yield Case(
         "resample, linear",
         FragmentProgram(stateful=asked),

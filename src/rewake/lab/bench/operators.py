@@ -21,7 +21,7 @@ from rewake.lab.bench.rows import Progress, Row
 from rewake.log.columns import pack_columns
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.stateful import StatefulOperator, StoredParts
+from rewake.operators.stateful import StoredParts
 from rewake.recovery.approach import approach_named
 from rewake.stores import create_log, open_log_writer
 
@@ -63,6 +63,11 @@ class _Logged:
         self._writer.flush()
         return time.perf_counter() - start
 
+    @property
+    def position(self) -> int:
+        """The next input position."""
+        return self._recovery.position
+
     def close(self) -> None:
         self._writer.close()
 
@@ -75,15 +80,16 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Row]:
         seconds = [
             contender.run([next(turns) for _ in range(case.measured)]) for _ in range(rounds)
         ]
-        state = _state(case, contender.operator) if isinstance(contender, _Logged) else []
+        state = _state(case, contender) if isinstance(contender, _Logged) else []
         contender.close()
     tuples = case.measured * case.event_tuples
     rate = tuples / 1e6 / statistics.median(seconds)
     return [Row(case.name, rate, "M tuples/s", case.target, case.note), *state]
 
 
-def _state(case: Case, operator: StatefulOperator) -> list[Row]:
+def _state(case: Case, contender: _Logged) -> list[Row]:
     """What the open parts take, and how fast they are snapshotted and restored."""
+    operator = contender.operator
     slots = np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
     if not slots.size:
         return []
@@ -92,7 +98,8 @@ def _state(case: Case, operator: StatefulOperator) -> list[Row]:
     size = len(pack_columns(columns))
     taken = time.perf_counter() - start
     ids = operator.ids_of(slots)
-    stored = StoredParts(ids, ids, [columns], [np.arange(slots.size)], [slots.size])
+    applied = np.full(slots.size, contender.position - 1)
+    stored = StoredParts(ids, applied, [columns], [np.arange(slots.size)], [slots.size])
     nothing = StoredParts(ids[:0], ids[:0], [], [], [])
     fresh = case.program.operator(*case.schemas)
     start = time.perf_counter()
