@@ -2,7 +2,7 @@
 
 As `oracle`: it shares no code with the engine, keeps every tuple that ever came, and looks at one
 at a time.  Rows have their inputs' columns; a result has those of the left, then those of the right
-with `_right` behind their names unless they are keys or the time, and the later of the two times.
+but the keys, with `_right` behind their names; its time is the later of the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Join:
         self, on: Sequence[str], within: int, time: str, how: str, slack: int, right: Sequence[str]
     ) -> None:
         self.on, self.within, self.time, self.how, self.slack = on, within, time, how, slack
-        self.right_columns = [each for each in right if each not in (*on, time)]
+        self.right_columns = [each for each in right if each not in on]
         self.clock = _BEFORE_ALL
         self.reached = [_BEFORE_ALL, _BEFORE_ALL]
         self.held: tuple[list[_Held], list[_Held]] = ([], [])
