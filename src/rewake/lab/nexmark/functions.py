@@ -1,17 +1,20 @@
 """What NEXMark's queries compute besides what SQL and windows say: functions over keys and batches.
 
-Each is given one key's new tuples and state, and gives back rows, the state from here on (None: the
-key is forgotten) and, where it has one, when its timer fires.  Times are in milliseconds.
+Most are given one key's new tuples and state, and give back rows, the state from here on (None: the
+key is forgotten) and, where there is one, when the key's timer fires.  `follow`, which has most to
+do, is given all keys of a stream event at once.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
 
 __all__ = [
     "AVERAGE",
@@ -22,7 +25,6 @@ __all__ = [
     "as_person",
     "average_of_last",
     "average_so_far",
-    "close",
     "follow",
     "give_highest",
     "keep_highest",
@@ -115,35 +117,85 @@ def suggest(person: int, tuples: pa.RecordBatch, state: State) -> tuple[Rows, St
 # --- q4 and q6 -----------------------------------------------------------------------------------
 
 
-def follow(auction: int, tuples: pa.RecordBatch, state: State) -> tuple[Rows, State, int]:  # noqa: ARG001
-    """Keep an auction and the bid that would win it now; its timer fires when it expires.
+def follow(given: KeyedTuples) -> KeyedResult:
+    """Keep each auction and the bid that would win it now; its timer fires when it expires.
 
-    Bids that come before the auction are all kept until it is known which of them count.
+    Bids that come before their auction are all kept until it is known which of them count.  One
+    function for all auctions of a stream event: there are many, with few tuples each.
     """
-    opened = tuples.filter(tuples.column("expires").is_valid())
-    if opened.num_rows:
-        state |= opened.select(["seller", "category", "reserve"]).to_pylist()[0]
-        state["expires"] = int(_milliseconds(opened.column("expires"))[0])
-    bids = tuples.filter(tuples.column("price").is_valid())
-    prices = np.append(_numbers(state["prices"]), bids.column("price").to_numpy())
-    times = np.append(_numbers(state["times"]), _milliseconds(bids.column("time")))
-    fires = state["expires"]
-    if fires is None:
-        fires = times.max() + PATIENCE_MS
-    else:
-        counts = (times < state["expires"]) & (prices >= state["reserve"])
-        prices, times = prices[counts], times[counts]
-        best = np.argsort(prices)[-1:]
-        prices, times = prices[best], times[best]
-    return None, state | {"prices": prices.tolist(), "times": times.tolist()}, int(fires)
+    if given.fired.null_count < len(given):
+        return _close(given)
+    about = {name: _latest(given, name) for name in ("seller", "category", "reserve", "expires")}
+    expires, reserve = _known(about["expires"]), _known(about["reserve"])
+    opened = about["expires"].is_valid().to_numpy(zero_copy_only=False)
+    bids = _bids(given)
+    last = np.zeros(len(given), np.int64)
+    np.maximum.at(last, bids.keys, bids.times)
+    timer = np.where(opened, expires, last + PATIENCE_MS)
+    in_time = (bids.times < expires[bids.keys]) & (bids.prices >= reserve[bids.keys])
+    bids = bids.some(~opened[bids.keys] | in_time)
+    bids = bids.some(np.lexsort((bids.prices, bids.keys)))
+    best = np.append(bids.keys[1:] != bids.keys[:-1], True)[: bids.keys.size]
+    lists = bids.some(~opened[bids.keys] | best).lists(len(given))
+    state = pa.RecordBatch.from_arrays([*about.values(), *lists], schema=given.state.schema)
+    return KeyedResult(None, state, pa.array(timer).cast(_TIME))
 
 
-def close(auction: int, time: datetime, state: State) -> tuple[Rows, None]:  # noqa: ARG001
-    """Give out an auction that has expired, if it is won, and forget it."""
-    if state["expires"] is None or not state["prices"]:
-        return None, None
-    kept = {name: state[name] for name in ("seller", "category", "expires")}
-    return [{"auction": auction, **kept, "price": state["prices"][0]}], None
+def _close(given: KeyedTuples) -> KeyedResult:
+    """Give out the auctions that have expired and are won; forget all whose timers fired."""
+    opened = given.state.column("expires").is_valid()
+    won = pc.and_(opened, pc.greater(pc.list_value_length(given.state.column("prices")), 0))
+    state = given.state.filter(won)
+    about = [state.column(name) for name in ("seller", "category", "expires")]
+    columns = [given.keys.column("auction").filter(won), *about, state.column("prices").flatten()]
+    output = pa.RecordBatch.from_arrays(columns, schema=WON)
+    return KeyedResult(output, forget=np.ones(len(given), np.bool_))
+
+
+class _Bids(NamedTuple):
+    """Bids, each with the place of its auction's key."""
+
+    keys: Any
+    prices: Any
+    times: Any
+
+    def some(self, rows: Any) -> _Bids:
+        return _Bids(*(column[rows] for column in self))
+
+    def lists(self, keys: int) -> list[pa.Array]:
+        """Prices and times as a list for each key; the bids are in the order of keys."""
+        ends = np.cumsum(np.bincount(self.keys, minlength=keys))
+        offsets = pa.array(np.append(0, ends), pa.int32())
+        columns = (self.prices, self.times)
+        return [pa.ListArray.from_arrays(offsets, pa.array(each)) for each in columns]
+
+
+def _bids(given: KeyedTuples) -> _Bids:
+    """Those that were kept, then those that have come."""
+    kept = given.state.column("prices")
+    waited = np.repeat(np.arange(len(given)), pc.list_value_length(kept).to_numpy())
+    came = given.batch.filter(given.batch.column("price").is_valid())
+    rows = given.batch.column("price").is_valid().to_numpy(zero_copy_only=False)
+    times = came.column("time").cast(pa.int64())
+    return _Bids(
+        np.append(waited, given.key_of[rows]),
+        np.append(kept.flatten(), came.column("price")),
+        np.append(given.state.column("times").flatten(), times),
+    )
+
+
+def _latest(given: KeyedTuples, name: str) -> pa.Array:
+    """A column of the state, with what auctions that have come now say."""
+    rows = np.flatnonzero(given.batch.column("expires").is_valid().to_numpy(zero_copy_only=False))
+    source = np.arange(len(given))
+    source[given.key_of[rows]] = len(given) + np.arange(rows.size)
+    came = given.batch.column(name).take(pa.array(rows))
+    return pa.concat_arrays([given.state.column(name), came]).take(pa.array(source))
+
+
+def _known(column: pa.Array) -> Any:
+    """As whole numbers; 0 where it is not known."""
+    return column.cast(pa.int64()).fill_null(0).to_numpy()
 
 
 def average_so_far(category: int, won: pa.RecordBatch, state: State) -> tuple[Rows, State]:
@@ -200,7 +252,3 @@ def give_highest(window: Window, time: datetime, state: State) -> tuple[Rows, No
 
 def _numbers(values: list[int]) -> Any:
     return np.array(values, np.int64)
-
-
-def _milliseconds(times: pa.Array) -> Any:
-    return times.cast(pa.int64()).to_numpy()
