@@ -25,14 +25,23 @@ _OPTIONS = {
 
 def drill(
     query: Annotated[
-        str, typer.Argument(help="items, items-sharded, or a Python file that defines `query`.")
+        str,
+        typer.Argument(
+            help="items, items-sharded, nexmark:q1 to q8 and q12, or a Python file that defines "
+            "`query`."
+        ),
     ] = "items",
     kill: Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")] = None,
     pause: Annotated[
         list[str] | None, typer.Option(help="NODE@WHEN: SIGSTOP instead; may be repeated.")
     ] = None,
     tuples: Annotated[
-        int | None, typer.Option(help="Input tuples.", min=1, show_default="5000000")
+        int | None,
+        typer.Option(
+            help="Input tuples; of NEXMark, events.",
+            min=1,
+            show_default="5000000; NEXMark 500000",
+        ),
     ] = None,
     keys: Annotated[
         int | None,
@@ -72,6 +81,7 @@ def drill(
       rewake drill items --kill averages@40%
       rewake drill items --kill averages@2s --kill averages@recovery.replaying~2 --on processes
       rewake drill items-sharded --kill averages-0@random --repeat 10 --seed 7 --json
+      rewake drill nexmark:q5 --kill counts-0@40%
       rewake drill my_query.py --kill averages@40%
       rewake drill --points
 

@@ -38,8 +38,9 @@ class DrillView:
 
         for blow in result.blows[self._blows :]:
             verb = "kill -9" if blow.action == "kill" else "kill -STOP"
-            at = blow.at - result.first_result_at
-            self.say(f"[bold red]{verb}[/] {blow.node} (pid {blow.pid}) at {at:.1f} s")
+            at = f"at {blow.at - result.first_result_at:.1f} s"
+            when = at if result.first_result_at else "before the first result"
+            self.say(f"[bold red]{verb}[/] {blow.node} (pid {blow.pid}) {when}")
             for line in standing(result.nodes.said(blow.node, blow.at)):
                 self.say(f"  {line}")
         self._blows = len(result.blows)

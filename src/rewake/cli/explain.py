@@ -10,7 +10,11 @@ from rewake.model.errors import UsageError
 
 def explain(
     query: Annotated[
-        str, typer.Argument(help="items, items-sharded, or a Python file that defines `query`.")
+        str,
+        typer.Argument(
+            help="items, items-sharded, nexmark:q1 to q8 and q12, or a Python file that defines "
+            "`query`."
+        ),
     ],
     svg: Annotated[
         Path | None, typer.Option(help="Also write a picture to this file.", show_default=False)
@@ -29,6 +33,7 @@ def explain(
     \b
     Examples:
       rewake explain items
+      rewake explain nexmark:q5
       rewake explain my_query.py --svg my_query.svg
       rewake explain items --recover-within 1s
       rewake explain my_query.py --folder state/averages

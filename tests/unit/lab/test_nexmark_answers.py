@@ -245,5 +245,5 @@ def test_without_duckdb_it_is_said_what_to_install(
 ) -> None:
     """The engine does not need it, only the answers do."""
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(UsageError, match="pip install duckdb"):
+    with pytest.raises(UsageError, match=r"pip install 'rewake\[nexmark\]'"):
         answer("q1", ordered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
+from rewake.lab.drill.drill import Drill
 from rewake.lab.drill.item_oracle import expected_windows, judge
 from rewake.lab.drill.starting_gun import WaitingSource
 from rewake.lab.drill.verdict import Verdict
@@ -23,6 +25,8 @@ _PIECE = 1_000_000
 # Tuples that the oracle looks at in one go: it needs some 50 bytes for each.
 _MOST_AT_ONCE = 40_000_000
 HIGHEST_KEPT = 900
+# The queries of NEXMark that there are.
+NEXMARK = ("q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q12")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +140,28 @@ class ItemDrill:
             yield items[mine], prices[mine], times[mine]
 
 
-BUILT_IN: dict[str, Callable[..., ItemDrill]] = {
+def _nexmark(query: str, **settings: Any) -> Drill:
+    """A query of NEXMark; what it is asked for is in events of all kinds."""
+    from rewake.lab.nexmark.drill import NexmarkDrill  # noqa: PLC0415 (most drills do not need it)
+
+    if "items" in settings:
+        raise UsageError(
+            "NEXMark's stream decides itself how many keys there are; leave out --keys"
+        )
+    called = {"tuples": "events", "rate": "pace"}
+    return NexmarkDrill(query, **{called.get(name, name): settings[name] for name in settings})
+
+
+BUILT_IN: dict[str, Callable[..., Drill]] = {
     "items": ItemDrill,
     "items-sharded": lambda **settings: ItemDrill(
         name="items-sharded", shards=2, source_shards=1, **settings
     ),
+    **{f"nexmark:{query}": partial(_nexmark, query) for query in NEXMARK},
 }
 
 
-def built_in(name: str, **settings: Any) -> ItemDrill:
+def built_in(name: str, **settings: Any) -> Drill:
     """The drill of that name."""
     if name not in BUILT_IN:
         raise UsageError(f"there is no built-in query {name!r}; there are {', '.join(BUILT_IN)}")

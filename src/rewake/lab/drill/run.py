@@ -83,6 +83,8 @@ class DrillResult:
 
     drill: Drill
     origin_ms: float | None = None
+    # When the sources had read nothing yet, as far as was seen.
+    begun_at: float = 0.0
     first_result_at: float = 0.0
     ended_at: float = 0.0
     arrivals: list[list[Arrival]] = field(default_factory=list)
@@ -130,12 +132,12 @@ class DrillResult:
 
     @property
     def seconds(self) -> float:
-        """From the first to the last result."""
-        return max(self.ended_at - self.first_result_at, 1e-9)
+        """From the first tuple to the last result."""
+        return max(self.ended_at - (self.begun_at or self.first_result_at), 1e-9)
 
     @property
     def tuples_per_s(self) -> float:
-        """Input tuples per second while results came."""
+        """Input tuples per second, until all of their results were there."""
         return self.drill.tuples / self.seconds
 
     def recoveries(self) -> list[Recovered]:
@@ -315,7 +317,7 @@ def _watch(
     on_progress: Callable[[DrillResult, int], None] | None,
 ) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS + _duration(result.drill)
-    alive = True
+    alive, begun, result.begun_at = True, False, time.monotonic()
     while alive:
         time.sleep(0.02)
         alive = any(watcher.thread.is_alive() for watcher in watchers)
@@ -325,6 +327,9 @@ def _watch(
         result.note(now, query.status())
         read = _tuples_read(query, result)
         result.samples.append((now, read))
+        begun = begun or bool(read)
+        if not begun:
+            result.begun_at = now
         if result.drill.tuples:  # not known yet in a reference run
             _strike(query, result, strikes, now, read / result.drill.tuples)
         if on_progress is not None:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from rewake.model.errors import UsageError
 
-__all__ = ["QUESTIONS", "Events", "Question", "answer"]
+__all__ = ["QUESTIONS", "Events", "Question", "answer", "require_duckdb"]
 
 WINDOW_MS: Final = 10_000
 SLIDE_MS: Final = 2_000
@@ -62,7 +62,7 @@ def answer(query: str, events: Events) -> pa.Table:
     """The answer of a query (`q1`, ...) over these events and no others."""
     if query not in QUESTIONS:
         raise UsageError(f"there is no NEXMark query {query!r}; there are {', '.join(QUESTIONS)}")
-    with _duckdb().connect(":memory:") as connection:
+    with require_duckdb().connect(":memory:") as connection:
         connection.register("persons", events.persons)
         connection.register("auctions", events.auctions)
         connection.register("bids", events.bids)
@@ -70,12 +70,14 @@ def answer(query: str, events: Events) -> pa.Table:
         return connection.sql(sql).to_arrow_table()
 
 
-def _duckdb() -> Any:
+def require_duckdb() -> Any:
+    """The module, or an error that says how to get it."""
     try:
         return import_module("duckdb")
     except ImportError as error:
         raise UsageError(
-            "the answers of NEXMark need duckdb, which is not installed; pip install duckdb"
+            "the answers of NEXMark's queries are computed by duckdb, which is not installed: "
+            "pip install 'rewake[nexmark]'"
         ) from error
 
 
