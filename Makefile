@@ -6,6 +6,8 @@ READY  := $(VENV)/.ready
 SOURCE := src tests scripts examples $(wildcard fuzz)
 # pytest-xdist workers for the tests that do not start Spark.
 WORKERS ?= auto
+# And for those that do: a file is one worker's, because its tests share a session.
+SPARK_WORKERS ?= 2
 
 # Settings of another Python environment must not leak into this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -26,9 +28,9 @@ run: $(READY) ## Run the demo
 
 test: lint ## Run every check: lint, types, layers, tests, then the tests that start Spark
 	@echo "==> tests"
-	@$(BIN)/pytest -q -m "not spark and not soak" -n $(WORKERS)
+	@$(BIN)/pytest -q -m "not spark and not soak" -n $(WORKERS) --dist worksteal --durations=15
 	@echo "==> tests on Spark"
-	@$(BIN)/pytest -q -m "spark and not soak"
+	@$(BIN)/pytest -q -m "spark and not soak" -n $(SPARK_WORKERS) --dist loadfile --durations=15
 
 lint: $(READY) ## Check style, formatting, types and the order of the layers
 	@echo "==> ruff check"

@@ -202,7 +202,7 @@ def test_state_may_be_of_many_types_and_starts_at_its_default():
 
 def test_an_arena_is_swept_when_most_of_it_is_dead(monkeypatch):
     """Texts that are replaced again and again take no more and more memory."""
-    monkeypatch.setattr("rewake.operators.keyed_state._SPARE_BYTES", 100)
+    monkeypatch.setattr("rewake.operators.keyed.state._SPARE_BYTES", 100)
     columns = StateColumns(state_fields({"text": pa.string()}))
     columns.ensure(3)
     slots = np.arange(3)
