@@ -16,6 +16,7 @@ from rewake.operators.expressions import expression
 from rewake.operators.fragment import FilterStep
 from rewake.operators.keys import KeyColumn
 from rewake.operators.splitting import SplitStep
+from rewake.operators.stateless import DivertStep, StatelessStep, dead_schema
 from rewake.operators.windows import RunningWindow
 
 MAX_SHARDS = 256
@@ -71,6 +72,20 @@ def checked_split(
         step.output_schema(schema)
         outputs.append((output, step))
     return SplitStep(tuple(outputs), rest, name)
+
+
+def diverting(
+    name: str, step: StatelessStep, on_error: str, schema: pa.Schema
+) -> tuple[StatelessStep, tuple[tuple[str, pa.Schema], ...]]:
+    """A step as its `on_error` asks, and the outputs that it has besides its results."""
+    if on_error == "stop":
+        return step, ()
+    if on_error != "divert":
+        raise UsageError(f"step {name!r}: on_error is 'stop' or 'divert', not {on_error!r}")
+    try:
+        return DivertStep(step), (("dead", dead_schema(schema)),)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"step {name!r}: {error}") from error
 
 
 def united_schema(name: str, ports: Sequence[Port]) -> pa.Schema:

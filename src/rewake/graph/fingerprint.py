@@ -51,6 +51,7 @@ def _step(step: Step) -> dict[str, Any]:
         "inputs": [_port(port) for port in step.inputs],
         "schema": _schema(step.schema),
         "shards": step.shards,
+        "further": [name for name, _ in step.further],
         "partition_by": list(step.partition_by or ()),
         "computes": [[column, computed.identity()] for column, computed in step.computes],
         "state": None if step.spec is None else _spec(step.spec),

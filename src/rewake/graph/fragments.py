@@ -121,6 +121,10 @@ def _obstacle(graph: Graph, read_by: dict[Port, list[Step]], port: Port, step: S
     others = [each.name for each in read_by.get(Port(earlier), []) if each is not step]
     if len(step.inputs) > 1:
         return f"{step.name!r} has several inputs; only the first step of a fragment may"
+    if any(
+        each.further and each.kind is not Kind.SPLIT for each in (step, earlier) if not each.spec
+    ):
+        return "tuples that one of them fails for leave its fragment"
     if port.port != RESULTS:
         return f"{port.name!r} leaves the fragment of its step"
     if others:

@@ -17,6 +17,7 @@ from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, Stateles
 from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
+from rewake.operators.stateless import DivertStep
 
 PRECISE = "precise"
 
@@ -183,7 +184,8 @@ def _kind(node: NodePlan, united: Sequence[str]) -> str:
     if node.program.must_log and not all(isinstance(s, MapStep) for s in node.program.before):
         return "lookup"
     steps = node.program.before
-    return "filter" if all(isinstance(step, FilterStep) for step in steps) else "map"
+    plain = [step.inner if isinstance(step, DivertStep) else step for step in steps]
+    return "filter" if all(isinstance(step, FilterStep) for step in plain) else "map"
 
 
 def _work(node: NodePlan, united: Sequence[str]) -> Iterable[str]:
@@ -213,6 +215,8 @@ def _step(step: StatelessStep) -> str:
             return "map " + ", ".join(
                 text if name in (text, "") else f"{name} = {text}" for name, text in columns
             )
+        case DivertStep():
+            return f"{_step(step.inner)}; what it fails for is diverted"
         case LookupStep():
             return step.words
         case _:

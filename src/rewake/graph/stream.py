@@ -14,6 +14,7 @@ from rewake.graph.checks import (
     checked_shards,
     checked_split,
     difference,
+    diverting,
     united_schema,
 )
 from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
@@ -69,13 +70,17 @@ class Stream:
         self,
         predicate: Value,
         *,
+        on_error: str = "stop",
         name: str | None = None,
         shards: int | None = None,
         approach: Approach | str | None = None,
         fragment: str | None = None,
         partition_by: Columns | None = None,
     ) -> Stream:
-        """The tuples for which a predicate holds (not those for which it is false or null)."""
+        """The tuples for which a predicate holds (not those for which it is false or null).
+
+        With `on_error="divert"`, tuples for which it cannot be computed go to `output("dead")`.
+        """
         name = self._named(name, Kind.FILTER)
         condition = expression(predicate)
         kind = condition.bind(self.schema, name).type
@@ -85,11 +90,12 @@ class Stream:
                 "value, for example a comparison"
             )
         options = self._options(name, shards, approach, fragment, partition_by)
-        stateless = FilterStep(condition, name)
+        stateless, further = diverting(name, FilterStep(condition, name), on_error, self.schema)
         return self._add(
             Kind.FILTER,
             self.schema,
             stateless=stateless,
+            further=further,
             computes=(("", condition),),
             keys=self._port.step.keys,
             **options,
@@ -132,6 +138,7 @@ class Stream:
         /,
         *,
         many: bool = False,
+        on_error: str = "stop",
         name: str | None = None,
         shards: int | None = None,
         approach: Approach | str | None = None,
@@ -141,8 +148,10 @@ class Stream:
     ) -> Stream:
         """Tuples of new columns: SQL text or a function for each, or one function for all.
 
-        With `many`, one function for all may give any number of tuples, which are logged.  A column
-        whose name is that of an option is given in the mapping: `map({"name": "upper(name)"})`.
+        With `many`, one function for all may give any number of tuples, which are logged.  With
+        `on_error="divert"`, tuples for which it cannot be computed go to `output("dead")`.  A
+        column whose name is that of an option is given in the mapping:
+        `map({"name": "upper(name)"})`.
         """
         name = self._named(name, Kind.MAP)
         options = self._options(name, shards, approach, fragment, partition_by)
@@ -152,7 +161,10 @@ class Stream:
             step = MapStep((("", columns),), name, many=many)
             computes: tuple[tuple[str, Computed], ...] = (("", ArrowFunction(columns)),)
             schema = step.output_schema(self.schema)
-            return self._add(Kind.MAP, schema, stateless=step, computes=computes, **options)
+            stateless, further = diverting(name, step, on_error, self.schema)
+            return self._add(
+                Kind.MAP, schema, stateless=stateless, further=further, computes=computes, **options
+            )
         if many:
             raise UsageError(
                 f"step {name!r}: columns give one tuple for each; with many=True give one function "
@@ -162,10 +174,12 @@ class Stream:
         for _, computed in computes:
             computed.bind(self.schema, name)
         step = MapStep(computes, name)
+        stateless, further = diverting(name, step, on_error, self.schema)
         return self._add(
             Kind.MAP,
             step.output_schema(self.schema),
-            stateless=step,
+            stateless=stateless,
+            further=further,
             computes=computes,
             keys=_keys_after_map(self._port.step.keys, computes),
             **options,

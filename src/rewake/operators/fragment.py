@@ -41,6 +41,7 @@ from rewake.operators.stateless import (
     StatelessOperator,
     StatelessStep,
     apply_steps,
+    divide_by_steps,
     least_class,
     must_log,
     plain_batch,
@@ -221,9 +222,13 @@ class FragmentProgram:
         assert self.stateful is None, "a fragment with state is driven by its approach"
         if batch.num_rows == 0:
             return []
-        result = plain_batch(apply_steps(self.steps, batch))
+        result, dead = divide_by_steps(self.steps, batch)
         check_room(result.num_rows, batch.num_rows if covered is None else covered, self.steps)
-        return self._routed(result)
+        emissions = self._routed(plain_batch(result))
+        if dead is None:
+            return emissions
+        emissions += self._routings.of(self.routes, FURTHER_PORTS).emit(dead)
+        return sorted(emissions, key=_output)
 
     @property
     def steps(self) -> tuple[StatelessStep, ...]:

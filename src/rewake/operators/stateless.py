@@ -17,16 +17,24 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.errors import DamagedFrame, RewakeError, SchemaMismatch, UsageError
+from rewake.model.errors import (
+    ArithmeticOverflow,
+    DamagedFrame,
+    RewakeError,
+    SchemaMismatch,
+    UsageError,
+)
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT
-from rewake.operators.stateful import NO_IDS, NO_SLOTS, Outcome, StoredParts
+from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 
 ArrowFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
 # An `Expression`, or a function of a batch.
 Formula: TypeAlias = Any
+# What steps raise because of a tuple, and not of a machine or a system outside.
+_FOR_A_TUPLE = (UsageError, ArithmeticOverflow)
 
 
 class StatelessStep(Protocol):
@@ -176,6 +184,75 @@ class MapStep:
             raise SchemaMismatch(f"step {self.name!r}: two columns are named {twice!r}")
 
 
+@dataclass(frozen=True)
+class DivertStep:
+    """A step whose failing tuples go to an output of their own, with the error; others go on."""
+
+    inner: StatelessStep
+
+    @property
+    def name(self) -> str:
+        """That of the step."""
+        return self.inner.name
+
+    @property
+    def must_log(self) -> str:
+        """As the step says."""
+        return must_log([self.inner])
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """As the step says."""
+        return least_class([self.inner])
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """As if nothing failed."""
+        return self.inner.output_schema(schema)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What the step makes of the tuples that it does not fail for."""
+        return self.divide(batch)[0]
+
+    def divide(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """The tuples after the step, and those that it fails for, if there are any."""
+        failing = failures(self.inner, batch)
+        if not failing:
+            return self.inner.apply(batch), None
+        rows = np.array([row for row, _ in failing])
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[rows] = False
+        dead = plain_batch(batch.take(pa.array(rows)))
+        errors = pa.array([str(error) for _, error in failing], pa.string())
+        schema = dead_schema(batch.schema)
+        return (
+            self.inner.apply(batch.filter(pa.array(kept))),
+            pa.RecordBatch.from_arrays([*dead.columns, errors], schema=schema),
+        )
+
+
+def dead_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of tuples that a step failed for."""
+    if "error" in schema.names:
+        raise SchemaMismatch(
+            "tuples that a step fails for get a column 'error', and there is one already; rename it"
+        )
+    return plain_schema(schema).append(pa.field("error", pa.string(), nullable=False))
+
+
+def failures(step: StatelessStep, batch: pa.RecordBatch) -> list[tuple[int, RewakeError]]:
+    """The tuples that a step fails for, found by halving; all if it fails for none by itself."""
+    try:
+        step.apply(batch)
+    except _FOR_A_TUPLE as error:
+        if batch.num_rows == 1:
+            return [(0, error)]
+        half = batch.num_rows // 2
+        found = failures(step, batch.slice(0, half))
+        found += [(row + half, each) for row, each in failures(step, batch.slice(half))]
+        return found or [(row, error) for row in range(batch.num_rows)]
+    return []
+
+
 def _class_of(formulas: Sequence[Formula]) -> OperatorClass:
     alone = all(getattr(formula, "tuple_by_tuple", False) for formula in formulas)
     return OperatorClass.REPEATABLE if alone else OperatorClass.DETERMINISTIC
@@ -274,10 +351,14 @@ class StatelessOperator:
     def process(self, event: StreamEvent) -> Outcome:
         """Apply the steps; all that is left of the tuples are results."""
         check_schema(event, self.schema)
-        batch = apply_steps(self._steps, event.batch) if event.batch.num_rows else event.batch
+        batch, dead = event.batch, None
+        if batch.num_rows:
+            batch, dead = divide_by_steps(self._steps, batch)
         if event.watermark is not None:
             self.clock = max(self.clock, min(event.watermark, TIME_LIMIT))
-        return Outcome(batch if batch.num_rows else None, None, NO_SLOTS, NO_IDS, NO_IDS)
+        results = batch if batch.num_rows else None
+        others = () if dead is None else ((FURTHER_PORTS, dead),)
+        return Outcome(results, None, NO_SLOTS, NO_IDS, NO_IDS, others=others)
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
@@ -339,10 +420,34 @@ def schema_after(steps: Sequence[StatelessStep], schema: pa.Schema) -> pa.Schema
 
 
 def apply_steps(steps: Sequence[StatelessStep], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The tuples after some steps."""
+    """The tuples after some steps; an error names the first tuple that a step fails for."""
     for step in steps:
-        batch = step.apply(batch)
+        try:
+            batch = step.apply(batch)
+        except _FOR_A_TUPLE as error:
+            raise _naming(step, batch, error) from error
     return batch
+
+
+def divide_by_steps(
+    steps: Sequence[StatelessStep], batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The tuples after some steps, and those that a diverting step among them fails for."""
+    if len(steps) == 1 and isinstance(steps[0], DivertStep):
+        return steps[0].divide(batch)
+    return apply_steps(steps, batch), None
+
+
+def _naming(step: StatelessStep, batch: pa.RecordBatch, error: RewakeError) -> RewakeError:
+    failing = failures(step, batch)
+    if not 0 < len(failing) < max(batch.num_rows, 2):
+        return error
+    row, first = failing[0]
+    (values,) = batch.slice(row, 1).to_pylist()
+    return type(error)(
+        f"{first}; it fails for {len(failing)} of {batch.num_rows} tuples, the first of which is "
+        f"{values}; on_error='divert' sends such tuples elsewhere"
+    )
 
 
 def check_schema(event: StreamEvent, schema: pa.Schema) -> None:
