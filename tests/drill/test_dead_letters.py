@@ -1,15 +1,10 @@
 """Tuples that a map fails for, on nodes that are killed."""
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import rewake
 
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string())])
-
-
-def number(batch: pa.RecordBatch) -> pa.Array:
-    return pc.cast(batch.column("text"), pa.int64())
 
 
 def build(rows: int) -> rewake.Query:
@@ -17,7 +12,7 @@ def build(rows: int) -> rewake.Query:
     table = pa.Table.from_pydict({"k": range(rows), "text": texts}, schema=SCHEMA)
     query = rewake.Query("dead")
     items = query.source("items", rewake.Batches(table, event_tuples=100))
-    numbers = items.map(k="k", n=number, on_error="divert", name="numbers")
+    numbers = items.map(k="k", n="CAST(text AS BIGINT)", on_error="divert", name="numbers")
     numbers.to_stream("numbers")
     numbers.output("dead").to_stream("dead")
     return query
