@@ -104,6 +104,31 @@ def expected(batches: int) -> dict[int, list[tuple[Any, ...]]]:
     return found
 
 
+def closed_sessions(batches: int, gap: int) -> list[tuple[Any, ...]]:
+    """The sessions of all items that are over: item, start, end, average price, count."""
+    stream = sorted((row for n in range(batches) for row in rows_of(n)), key=lambda r: r["seq"])
+    latest, found = stream[-1]["seq"], []
+    for item in {row["item"] for row in stream}:
+        session: list[Row] = []
+        for row in [row for row in stream if row["item"] == item]:
+            if session and row["seq"] - session[-1]["seq"] >= gap:
+                found.append(session)
+                session = []
+            session.append(row)
+        found.append(session)
+    return sorted(
+        (
+            rows[0]["item"],
+            rows[0]["seq"],
+            rows[-1]["seq"] + gap,
+            sum(row["price"] for row in rows) / len(rows),
+            len(rows),
+        )
+        for rows in found
+        if rows[-1]["seq"] + gap <= latest
+    )
+
+
 def forget_commit(folder: Path, batch: int) -> None:
     """Make Spark believe that it did not finish a batch."""
     commits = folder / "checkpoint" / "commits"

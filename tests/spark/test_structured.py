@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from query_vocabulary import run_program
 from structured_vocabulary import (
+    averages,
+    closed_sessions,
     died,
     dying,
     end_hosts,
@@ -48,6 +50,19 @@ def test_results_are_exactly_once_whatever_dies_in_a_batch(
     run_query(node_session, folder)
     assert died(folder) == deaths.keys()
     assert results(folder) == expected(5)
+
+
+def test_sessions_survive_their_host_and_come_out_once(
+    node_session: "SparkSession", folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Session windows fit where other windows do."""
+    dying(monkeypatch, folder, {"1.during": "host", "3.before": "worker"})
+    write_input(folder, 5)
+    windows = {"window": rewake.session(4), "time": "seq", "count": True, "order_by": None}
+    run_query(node_session, folder, averages(folder, shards=1, **windows))
+    found = sorted(row for rows in results(folder).values() for row in rows)
+    assert found == closed_sessions(5, gap=4)
+    assert len(found) > 20
 
 
 def test_a_batch_that_spark_repeats_gives_the_same_results(

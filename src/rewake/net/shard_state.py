@@ -24,8 +24,9 @@ from rewake.model.errors import Fenced, LogExists, RewakeError, StorageFull, Usa
 from rewake.model.stream_event import StreamEvent
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.spec_json import spec_from_json
+from rewake.operators.aggregate import Aggregate
+from rewake.operators.session.operator import Sessions
+from rewake.operators.spec_json import windows_from_json
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.rates import RecoveryRates
 from rewake.recovery.self_contained import SelfContained, repeat
@@ -54,7 +55,7 @@ class Description:
     ) -> None:
         self.operator = operator
         self.shards = shards
-        self.spec: AggregateSpec = spec_from_json(operator)
+        self.spec = windows_from_json(operator)
         self.schema = schema
         self.order_by = tuple(order_by)
         read = {*self.spec.by, *(each.column for each in self.spec.aggregates), self.spec.time}
@@ -68,9 +69,9 @@ class Description:
         columns = [[each.name, str(each.type)] for each in self.rows_schema]
         return {"operator": self.operator, "columns": columns, "shards": self.shards}
 
-    def build(self) -> Aggregate:
+    def build(self) -> Aggregate | Sessions:
         """A new operator."""
-        return Aggregate(self.spec, self.rows_schema)
+        return self.spec.operator(self.rows_schema)
 
     def ordered(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """All tuples of a batch as one, in order; ties go by the other columns."""

@@ -29,9 +29,11 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
+from rewake.operators.session.operator import SessionSpec
+from rewake.operators.session.window import SessionWindow
 from rewake.operators.windows import CountWindow, RunningWindow, TimeWindow
 
-__all__ = ["spec_from_json"]
+__all__ = ["spec_from_json", "windows_from_json"]
 
 _FUNCTIONS: dict[str, type[AggregateFunction]] = {
     kind.__name__.lower(): kind
@@ -67,6 +69,22 @@ def spec_from_json(described: Mapping[str, Any]) -> AggregateSpec:
         raise UsageError(
             f"this does not describe an aggregate ({type(error).__name__}: {error}); it may come "
             "from a newer version"
+        ) from error
+
+
+def windows_from_json(described: Mapping[str, Any]) -> AggregateSpec | SessionSpec:
+    """The spec of windows of any kind that was described."""
+    if described.get("kind") != SessionSpec.kind:
+        return spec_from_json(described)
+    rest = {name: value for name, value in described.items() if name not in ("kind", "gap")}
+    try:
+        rest["aggregates"] = [_function_from_json(each) for each in described["aggregates"]]
+        rest["window_columns"] = tuple(described["window_columns"])
+        return SessionSpec(window=SessionWindow(described["gap"]), **rest)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"this does not describe sessions ({type(error).__name__}: {error}); it may come from "
+            "a newer version"
         ) from error
 
 

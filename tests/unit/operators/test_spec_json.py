@@ -19,7 +19,9 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.spec_json import spec_from_json
+from rewake.operators.session.operator import SessionSpec
+from rewake.operators.session.window import session
+from rewake.operators.spec_json import spec_from_json, windows_from_json
 from rewake.operators.windows import count_window, time_window
 
 names = st.text(min_size=1, max_size=8)
@@ -105,3 +107,16 @@ def test_what_describes_no_aggregate_is_refused(described: dict[str, object]) ->
     """With one typed error, however it is wrong."""
     with pytest.raises(UsageError):
         spec_from_json(described)
+
+
+def test_sessions_are_described_and_read_back():
+    """With all that decides their results; what is none is refused."""
+    spec = SessionSpec(["k"], session("5s"), [Avg("v"), Count()], "t", slack="1s")
+    described = {"kind": spec.kind, **spec.describe()}
+    again = windows_from_json(json.loads(json.dumps(described)))
+    assert isinstance(again, SessionSpec)
+    assert again.describe() == spec.describe()
+    with pytest.raises(UsageError, match="does not describe sessions"):
+        windows_from_json({"kind": "sessions", "gap": 5})
+    plain = AggregateSpec(["k"], count_window(2), [Count()])
+    assert windows_from_json(plain.describe()) == plain

@@ -169,6 +169,20 @@ class Sessions:
     # --- the normal path ---------------------------------------------------------------------
 
     @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of stream events."""
+        return self.schema
+
+    @property
+    def columns_read(self) -> Sequence[str]:
+        """The columns of stream events that make a difference, in the schema's order."""
+        if self.spec.route_late:
+            return list(self.schema.names)
+        functions = [function.column for function in self.spec.aggregates]
+        read = {*self.spec.by, *functions, self.spec.time}
+        return [name for name in self.schema.names if name in read]
+
+    @property
     def open_parts(self) -> int:
         """How many keys have open sessions: N."""
         return self._router.open_parts

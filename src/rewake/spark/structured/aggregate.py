@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
-from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import GAPS
-from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.functions import (
     AggregateFunction,
     First,
@@ -35,6 +35,8 @@ from rewake.operators.functions import (
     asked_for,
     listed,
 )
+from rewake.operators.session.operator import SessionSpec
+from rewake.operators.session.window import SessionWindow
 from rewake.operators.windows import CountWindow, TimeWindow
 from rewake.spark.slots import slots
 from rewake.spark.structured.observe import observed
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["OrderMatters", "aggregate"]
 
 Columns = str | Sequence[str]
+Windows = AggregateSpec | SessionSpec
 
 
 class OrderMatters(UserWarning):
@@ -57,7 +60,7 @@ class OrderMatters(UserWarning):
 def aggregate(
     *,
     by: Columns,
-    window: CountWindow | TimeWindow | RunningWindow,
+    window: CountWindow | TimeWindow | RunningWindow | SessionWindow,
     at: str | os.PathLike[str],
     avg: Columns = (),
     sum: Columns = (),  # noqa: A002
@@ -88,25 +91,18 @@ def aggregate(
     `gaps="allow"` is for queries in which Spark leaves out batches of which it knows that they are
     empty.  The rest is as in `Stream.aggregate`.
     """
-    spec = AggregateSpec(
-        by=listed(by),
-        window=window,
-        aggregates=asked_for(
-            count,
-            functions,
-            avg=avg,
-            sum=sum,
-            min=min,
-            max=max,
-            first=first,
-            last=last,
-            stddev=stddev,
-        ),
-        time=time,
-        slack=slack,
-        timeout=timeout,
-        null_keys=null_keys,
+    asked = asked_for(
+        count,
+        functions,
+        avg=avg,
+        sum=sum,
+        min=min,
+        max=max,
+        first=first,
+        last=last,
+        stddev=stddev,
     )
+    spec = _windows(listed(by), window, asked, time, slack, timeout, null_keys)
     place = os.path.abspath(at)
     operator_name = checked_name(name or os.path.basename(place) or "aggregate")
     _check_settings(operator_name, spec, shards, gaps)
@@ -118,7 +114,27 @@ def aggregate(
     return transform
 
 
-def _check_settings(name: str, spec: AggregateSpec, shards: int | None, gaps: str) -> None:
+def _windows(
+    by: Sequence[str],
+    window: CountWindow | TimeWindow | RunningWindow | SessionWindow,
+    functions: Sequence[AggregateFunction],
+    time: str | None,
+    slack: str | int,
+    timeout: str | int | None,
+    null_keys: str,
+) -> Windows:
+    if not isinstance(window, SessionWindow):
+        return AggregateSpec(
+            by, window, functions, time=time, slack=slack, timeout=timeout, null_keys=null_keys
+        )
+    if time is None:
+        raise InvalidWindow("sessions need an event-time column: give time='column'")
+    if timeout is not None:
+        raise InvalidWindow("a session has no timeout: its gap closes it")
+    return SessionSpec(by, window, functions, time, slack=slack, null_keys=null_keys)
+
+
+def _check_settings(name: str, spec: Windows, shards: int | None, gaps: str) -> None:
     if gaps not in GAPS:
         raise UsageError(f"{name!r}: gaps is 'refuse' or 'allow', not {gaps!r}")
     known = isinstance(shards, int) and not isinstance(shards, bool) and 1 <= shards <= MAX_SHARDS
@@ -132,7 +148,7 @@ def _check_settings(name: str, spec: AggregateSpec, shards: int | None, gaps: st
             )
 
 
-def _order(spec: AggregateSpec, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
+def _order(spec: Windows, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
     """The columns by which a batch's rows are put in order."""
     if order_by is True:
         raise UsageError(f"{name!r}: order_by names columns, or is False for no order")
@@ -157,7 +173,7 @@ def _order(spec: AggregateSpec, order_by: Columns | bool | None, name: str) -> t
 
 def _transformed(
     frame: DataFrame,
-    spec: AggregateSpec,
+    spec: Windows,
     at: str,
     name: str,
     order_by: tuple[str, ...],
@@ -177,6 +193,8 @@ def _transformed(
     folder = ShardFolder(at)
     count = shards or _default_shards(frame.sparkSession, folder)
     described = spec.describe()
+    if spec.kind != AggregateSpec.kind:
+        described["kind"] = spec.kind
     read = {*spec.by, *(each.column for each in spec.aggregates), spec.time}
     columns = [[each.name, str(each.type)] for each in schema if each.name in read]
     folder.check_operator({"operator": described, "columns": columns, "shards": count})
@@ -198,17 +216,15 @@ def _transformed(
     return observed(wide, name)
 
 
-def _results_schema(name: str, spec: AggregateSpec, schema: pa.Schema) -> pa.Schema:
+def _results_schema(name: str, spec: Windows, schema: pa.Schema) -> pa.Schema:
     """The columns of results; the operator is built here to check the spec."""
     try:
-        return Aggregate(spec, schema).output_schema
+        return spec.operator(schema).output_schema
     except UsageError as error:
         raise type(error)(f"{name!r}: {error}") from error
 
 
-def _columns(
-    frame: DataFrame, spec: AggregateSpec, order_by: tuple[str, ...], name: str
-) -> pa.Schema:
+def _columns(frame: DataFrame, spec: Windows, order_by: tuple[str, ...], name: str) -> pa.Schema:
     """The columns that matter, as Arrow has them; times are in UTC whatever the session's zone."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 (optional, slow to import)
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
