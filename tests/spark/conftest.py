@@ -22,9 +22,9 @@ from task_vocabulary import require_spark
 NODES = 6
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def node_session() -> Iterator["SparkSession"]:
-    """Return a session with room for six nodes and one task more."""
+    """Return a session with room for six nodes and one task more, one for each file of tests."""
     require_spark()
     session = local_session(cores=1, nodes=NODES, app_name="rewake-tests")
     yield session
