@@ -39,7 +39,7 @@ from rewake.operators.descriptions import (
     window_to_json,
     window_words,
 )
-from rewake.operators.functions import AggregateFunction, code_of
+from rewake.operators.functions import AggregateFunction, code_of, columns_that_matter
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import PartRows, Router, Routing
 from rewake.operators.running_routing import RunningRouter, current_values
@@ -225,9 +225,8 @@ class Aggregate:
         """The columns of stream events that make a difference, in the schema's order."""
         if self.spec.route_late:
             return list(self.schema.names)
-        functions = [function.column for function in self.spec.aggregates]
-        read = {*self.spec.by, *functions, self.spec.time}
-        return [name for name in self.schema.names if name in read]
+        spec = self.spec
+        return columns_that_matter(self.schema, spec.by, spec.aggregates, spec.time)
 
     @property
     def open_parts(self) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 FloatState = tuple[float, ...]
 
 
@@ -130,3 +132,11 @@ def code_of(functions: Sequence[AggregateFunction]) -> list[Callable[..., Any]]:
         for each in (function.update, function.merge, function.result)
         if each is not None
     ]
+
+
+def columns_that_matter(
+    schema: pa.Schema, by: Sequence[str], functions: Sequence[AggregateFunction], time: str | None
+) -> list[str]:
+    """The columns that functions over windows read, in the schema's order."""
+    read = {*by, *(function.column for function in functions), time}
+    return [name for name in schema.names if name in read]

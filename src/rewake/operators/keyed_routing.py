@@ -5,13 +5,15 @@ Invariant: key `k` has an open window iff `opened_at[k] >= 0`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
 
 
-class KeyedRouter:
+class KeyedRouter(ABC):
     """The windows of all keys, at most one each; how tuples are counted is the heirs' business."""
 
     def __init__(self) -> None:
@@ -50,9 +52,9 @@ class KeyedRouter:
             self._opened_at = grown(self._opened_at, capacity, -1)
             self._grow(capacity)
 
+    @abstractmethod
     def _grow(self, capacity: int) -> None:
         """Make room for what heirs keep of so many keys."""
-        raise NotImplementedError
 
     def _pass_time(self, times: Int64s, watermark: int) -> None:
         """Event time only moves the clock."""

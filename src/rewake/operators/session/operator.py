@@ -44,7 +44,7 @@ from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column
-from rewake.operators.functions import AggregateFunction, code_of
+from rewake.operators.functions import AggregateFunction, code_of, columns_that_matter
 from rewake.operators.keys import GroupBy
 from rewake.operators.routing import Routing
 from rewake.operators.session.routing import RoutedSessions, SessionRouter
@@ -178,9 +178,8 @@ class Sessions:
         """The columns of stream events that make a difference, in the schema's order."""
         if self.spec.route_late:
             return list(self.schema.names)
-        functions = [function.column for function in self.spec.aggregates]
-        read = {*self.spec.by, *functions, self.spec.time}
-        return [name for name in self.schema.names if name in read]
+        spec = self.spec
+        return columns_that_matter(self.schema, spec.by, spec.aggregates, spec.time)
 
     @property
     def open_parts(self) -> int:
