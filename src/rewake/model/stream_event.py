@@ -71,3 +71,8 @@ class StreamEvent:
         position = self.end - int(batch.num_rows)
         assert position >= self.start, "more tuples than positions: this step must log its output"
         return replace(self, position=position, batch=batch)
+
+
+def no_tuples(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of these columns without tuples."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)

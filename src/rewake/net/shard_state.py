@@ -21,7 +21,7 @@ from rewake.log.frame import Frame, TurnRecord
 from rewake.log.layout import DESCRIPTOR
 from rewake.log.retention import Needs, Retention
 from rewake.model.errors import Fenced, LogExists, RewakeError, StorageFull, UsageError
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
 from rewake.operators.aggregate import Aggregate
@@ -76,9 +76,7 @@ class Description:
     def ordered(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """All tuples of a batch as one, in order; ties go by the other columns."""
         if not batches:
-            return pa.RecordBatch.from_arrays(
-                [pa.array([], each.type) for each in self.rows_schema], schema=self.rows_schema
-            )
+            return no_tuples(self.rows_schema)
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         if self.order_by:
             rest = [each.name for each in self.schema if each.name not in self.order_by]

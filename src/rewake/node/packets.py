@@ -8,7 +8,7 @@ import pyarrow as pa
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import BadPeer, DamagedFrame
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.node.messages import Packet
 
 
@@ -25,7 +25,7 @@ def event_of(packet: Packet, schema: pa.Schema) -> StreamEvent:
     Raises BadPeer when the payload is not a batch of this schema with as many rows as it says.
     """
     if not packet.rows:
-        return StreamEvent(packet.end, _empty(schema), packet.watermark, packet.start)
+        return StreamEvent(packet.end, no_tuples(schema), packet.watermark, packet.start)
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(packet.payload), schema)
         batch.validate()
@@ -41,10 +41,6 @@ def event_of(packet: Packet, schema: pa.Schema) -> StreamEvent:
             f"and holds {rows}"
         )
     return StreamEvent(packet.end - rows, batch, packet.watermark, packet.start)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
 
 
 def packet_in(frame: Frame, output: int) -> Packet | None:

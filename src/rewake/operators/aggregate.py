@@ -26,12 +26,12 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn, field_of
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, field_of
 from rewake.operators.count_routing import CountRouter
 from rewake.operators.descriptions import (
     function_to_json,
@@ -248,11 +248,8 @@ class Aggregate:
         self._check_schema(event)
         times = self._times(event)
         keys = self._keys.intern(event.batch, event.position)
-        # A watermark beyond all times ("end of stream") must not overflow when durations are added.
-        watermark = NO_TIME if event.watermark is None else min(event.watermark, TIME_LIMIT)
-        watermark = NO_TIME if watermark <= -TIME_LIMIT else watermark
         routing = self._router.route(
-            keys, times, event.position, watermark, self._keys.table.id_limit
+            keys, times, event.position, clamped(event.watermark), self._keys.table.id_limit
         )
         self._aggregation.ensure(self._router.capacity)
         columns = self._aggregation.run(event.batch, event.position, routing)
@@ -270,18 +267,15 @@ class Aggregate:
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return Aggregate.process(self, StreamEvent(position, self._no_tuples(), watermark))
-
-    def _no_tuples(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pa.array([], each.type) for each in self.schema], schema=self.schema
-        )
+        return Aggregate.process(self, StreamEvent(position, no_tuples(self.schema), watermark))
 
     def current(self, slots: Int32s) -> pa.RecordBatch:
         """The current values of windows, one for each key, in the order of `slots`; they go on."""
         assert isinstance(self._router, RunningRouter | TumblingCountRouter), "windows overlap"
         counts = self._router.counts_of(slots)
-        columns = self._aggregation.current(self._no_tuples(), current_values(slots, 0), counts)
+        columns = self._aggregation.current(
+            no_tuples(self.schema), current_values(slots, 0), counts
+        )
         keys = self._keys.table.columns(slots)
         return pa.RecordBatch.from_arrays([*keys, *columns], schema=self.output_schema)
 

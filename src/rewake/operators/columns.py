@@ -9,10 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.model.errors import SchemaMismatch
+from rewake.model.stream_event import NO_TIME
 from rewake.operators.arrays import Array, Int64s, arrow_array, values_view
 
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 TIME_LIMIT = 2**62
+
+
+def clamped(watermark: int | None) -> int:
+    """A watermark within the range of times, in which durations can be added without overflow."""
+    if watermark is None or watermark <= -TIME_LIMIT:
+        return NO_TIME
+    return min(watermark, TIME_LIMIT)
 
 
 def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:

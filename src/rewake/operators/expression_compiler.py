@@ -22,11 +22,11 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.stream_event import no_tuples
 from rewake.operators import expression_kernels as kernels
 from rewake.operators.expression_types import (
     cast_options,
     common_type,
-    empty_batch,
     is_text,
     refuse_cast,
 )
@@ -79,7 +79,7 @@ class Compiler:
         self._where = where
         self._text = text
         self._grammar = grammar
-        self._empty = empty_batch(schema)
+        self._empty = no_tuples(schema)
 
     def compile(self, tree: Tree) -> Node:
         """The node of a syntax tree."""

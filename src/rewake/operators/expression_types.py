@@ -43,11 +43,6 @@ def arrow_type(target: exp.DataType) -> pa.DataType | None:
     return _SQL_TYPES.get(name)
 
 
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """No tuples of a schema: what types are found with."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
-
-
 def is_text(kind: pa.DataType) -> bool:
     """Whether it is text of either width."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -25,9 +25,9 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from rewake.model.errors import ArithmeticOverflow, SchemaMismatch, UsageError
+from rewake.model.stream_event import no_tuples
 from rewake.operators.expression_compiler import Compiler, Run, parse
 from rewake.operators.expression_grammar import GRAMMAR
-from rewake.operators.expression_types import empty_batch
 
 BatchFunction = Callable[[pa.RecordBatch], Any]
 
@@ -162,7 +162,7 @@ class BoundFunction:
         self._step = step
         self._what = function.label(step)
         self.columns = frozenset(schema.names)
-        self.type: pa.DataType = self._array(function.call(empty_batch(schema), step)).type
+        self.type: pa.DataType = self._array(function.call(no_tuples(schema), step)).type
 
     def _array(self, value: Any) -> pa.Array:
         if isinstance(value, pa.ChunkedArray):

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from rewake.model.connectors import Lookup, LookupReader
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.stream_event import no_tuples
 from rewake.operators.arrays import Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.expression_compiler import no_column
@@ -125,7 +126,7 @@ class LookupStep:
         """The tuples with what was found for them; `Unavailable` when there is no answer yet."""
         schema = self.output_schema(batch.schema)
         if not batch.num_rows:
-            return _none(schema)
+            return no_tuples(schema)
         parameters = batch.select(list(self.lookup.parameters))
         firsts, which = distinct_rows(parameters)
         asked = parameters.take(pa.array(firsts))
@@ -192,7 +193,3 @@ def _is_dictionary(column: pa.Array) -> bool:
 def _taken(found: pa.RecordBatch, answers: Int64s) -> list[pa.Array]:
     indices = pa.array(answers, mask=answers < 0)
     return [column.take(indices) for column in found.columns[1:]]
-
-
-def _none(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)

@@ -24,7 +24,7 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT
@@ -86,7 +86,7 @@ class FilterStep:
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """The same columns."""
-        mask = self._mask(_empty(schema))
+        mask = self._mask(no_tuples(schema))
         if not pa.types.is_boolean(mask.type):
             raise SchemaMismatch(
                 f"step {self.name!r}: a filter needs a condition, but its formula is of type "
@@ -152,7 +152,7 @@ class MapStep:
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """The computed columns."""
-        return self.apply(_empty(schema)).schema
+        return self.apply(no_tuples(schema)).schema
 
     def _bind(self, schema: pa.Schema) -> list[tuple[str, ArrowFunction]]:
         if not self.columns:
@@ -215,9 +215,10 @@ class DivertStep:
 
     def divide(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The tuples after the step, and those that it fails for, if there are any."""
-        failing = failures(self.inner, batch)
-        if not failing:
+        try:
             return self.inner.apply(batch), None
+        except _FOR_A_TUPLE:
+            failing = failures(self.inner, batch)
         rows = np.array([row for row, _ in failing])
         kept = np.ones(batch.num_rows, np.bool_)
         kept[rows] = False
@@ -284,10 +285,6 @@ def _as_array(value: Any, rows: int) -> pa.Array:
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, rows)
     return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
 
 
 # --- batches that stand alone ----------------------------------------------------------------
@@ -362,7 +359,7 @@ class StatelessOperator:
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, _empty(self.schema), watermark))
+        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
 
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open parts: there are none."""

@@ -247,7 +247,8 @@ class _Head(NamedTuple):
 def unpack_any(payload: Buffer, most: int | None = None) -> list[Column]:
     """The columns in a section, whichever way it was packed, read-only.
 
-    With `most`, columns of more than a byte's width have at most so many values, and one more.
+    With `most`, the first column has at most so many values, and one more: one for each part.  What
+    follows may have several of a part, and no more than the bytes can hold.
     """
     view = memoryview(payload)
     if bytes(view[:2]) != _MARK:
@@ -293,9 +294,8 @@ def _check_lengths(heads: list[_Head], place: int, size: int, most: int | None) 
     """Before anything is allocated: lengths are possible, and planes fill the section."""
     credible = max(_ALWAYS, _MOST_RATIO * size)
     stored = total = 0
-    for head in heads:
-        counted = most is not None and _DTYPES[head.code].itemsize > 1
-        limit = min(credible, most + 1) if counted and most is not None else credible
+    for number, head in enumerate(heads):
+        limit = min(credible, most + 1) if most is not None and number == 0 else credible
         if head.length > limit or any(not 0 < each <= head.length for each in head.sizes):
             raise DamagedFrame(f"a packed column of {head.length} values does not fit")
         stored += sum(head.sizes)

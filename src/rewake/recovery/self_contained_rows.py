@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import DamagedFrame, UsageError
+from rewake.model.stream_event import no_tuples
 from rewake.operators.arrays import Array, arrow_array, values_view
 from rewake.operators.stateless import plain_batch, plain_schema
 from rewake.recovery.packing import estimated_bytes, pack_tightly, unpack_any
@@ -66,9 +67,7 @@ class StoredRows:
         self._others = [place for place, dtype in enumerate(dtypes) if dtype is None]
         described = ", ".join(f"{each.name}: {each.type}" for each in self._stored)
         self.fingerprint = crc32(described.encode())
-        self.empty = pa.RecordBatch.from_arrays(
-            [pa.array([], each.type) for each in schema], schema=schema
-        )
+        self.empty = no_tuples(schema)
 
     # --- packing -----------------------------------------------------------------------------
 

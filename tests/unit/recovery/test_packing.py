@@ -79,7 +79,7 @@ def test_a_length_that_so_few_bytes_cannot_stand_for_is_not_believed():
 
 
 def test_no_room_is_made_beyond_what_there_may_be():
-    """A frame that counts ten footprints has no column of more."""
+    """A frame that counts ten footprints has no more of them; each may have several values."""
     packed = pack_tightly([np.zeros(60_000, np.int64)])
     assert unpack_any(packed, 60_000)[0].size == 60_000
     tracemalloc.start()
@@ -87,8 +87,9 @@ def test_no_room_is_made_beyond_what_there_may_be():
         unpack_any(packed, 10)
     assert tracemalloc.get_traced_memory()[1] < 100_000
     tracemalloc.stop()
-    key_bytes = pack_tightly([np.zeros(60_000, np.uint8)])
-    assert unpack_any(key_bytes, 10)[0].size == 60_000
+    ages = np.zeros(1, np.uint32)
+    several = pack_tightly([ages, np.zeros(60_000, np.uint8), np.arange(3)])
+    assert [column.size for column in unpack_any(several, 1)] == [1, 60_000, 3]
 
 
 def test_hostile_bytes_raise_nothing_but_damage():

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TimeColumn
 from rewake.operators.expression_compiler import no_column
-from rewake.operators.expression_types import empty_batch
 from rewake.operators.expressions import ArrowFunction, Computed
 from rewake.operators.join.columns import JoinedColumns, implied_equalities
 from rewake.operators.keys import GroupBy, IntegerKeys, RowKeys
@@ -180,7 +179,7 @@ class JoinInputs:
 
     def empty(self) -> pa.RecordBatch:
         """No tuples of the left input."""
-        return empty_batch(self._given[LEFT])
+        return no_tuples(self._given[LEFT])
 
     def plain(self, event: StreamEvent) -> pa.RecordBatch:
         """The tuples of a stream event, without dictionaries."""

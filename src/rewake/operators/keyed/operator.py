@@ -34,11 +34,11 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller
 from rewake.operators.keyed.grouping import grouped
@@ -231,7 +231,7 @@ class KeyedProcess:
             self._take_tuples(turn, event.batch, event.position, keys)
             self._hear(times)
             # Apart from the watermark, which may come behind the tuples or with them.
-            for clock in (self._told_by_tuples, _clamped(event.watermark)):
+            for clock in (self._told_by_tuples, clamped(event.watermark)):
                 self.clock = max(self.clock, clock)
                 self._fire(turn, self.clock, None)
         except BaseException:
@@ -245,12 +245,7 @@ class KeyedProcess:
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, self._no_tuples(), watermark))
-
-    def _no_tuples(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pa.array([], each.type) for each in self.schema], schema=self.schema
-        )
+        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
 
     def _times(self, event: StreamEvent) -> Int64s:
         return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
@@ -310,7 +305,7 @@ class KeyedProcess:
         while (due := parts.due(clock, floor)).size:
             fired = parts.timer[due]
             given = KeyedTuples(
-                batch=self._no_tuples(),
+                batch=no_tuples(self.schema),
                 offsets=np.zeros(due.size + 1, np.int64),
                 keys=parts.keys_of(due),
                 state=parts.state.take(due),
@@ -404,7 +399,7 @@ class KeyedProcess:
         self._take_tuples(turn, event.batch, event.position, np.where(behind, keys, -1))
         self._seen[keys[behind]] = True
         self._hear(times)
-        for clock in (self._told_by_tuples, _clamped(event.watermark)):
+        for clock in (self._told_by_tuples, clamped(event.watermark)):
             self._replay_clock = max(self._replay_clock, clock)
             self._fire(turn, self._replay_clock, self._floor)
         _check_kept(turn)
@@ -425,13 +420,6 @@ class KeyedProcess:
             )
         self._floor = self._applied = np.zeros(0, np.int64)
         self._seen = np.zeros(0, np.bool_)
-
-
-def _clamped(watermark: int | None) -> int:
-    """A watermark within the range of times; one beyond all times is the end of the stream."""
-    if watermark is None or watermark <= -TIME_LIMIT:
-        return NO_TIME
-    return min(watermark, TIME_LIMIT)
 
 
 def _check_kept(turn: KeyedTurn) -> None:

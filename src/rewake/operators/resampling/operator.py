@@ -36,7 +36,7 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
+from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
@@ -46,7 +46,7 @@ from rewake.operators.resampling.answers import METHODS, Answers, Method
 from rewake.operators.resampling.panes import Panes
 from rewake.operators.resampling.tuples import Timed, TimedTuples
 from rewake.operators.sorting.order import place_of
-from rewake.operators.sorting.tuples import no_tuples, pack_tuples, unpack_tuples
+from rewake.operators.sorting.tuples import pack_tuples, unpack_tuples
 from rewake.operators.stateful import FURTHER_PORTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows import check_reach

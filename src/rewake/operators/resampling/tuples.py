@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rewake.model.stream_event import no_tuples
 from rewake.operators.arrays import Int32s, Int64s
-from rewake.operators.sorting.tuples import no_tuples
 
 __all__ = ["Timed", "TimedTuples"]
 

@@ -36,12 +36,12 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.functions import AggregateFunction, code_of, columns_that_matter
@@ -203,7 +203,7 @@ class Sessions:
         keys = self._keys.intern(event.batch, event.position)
         router = self._router
         router.ensure_keys(self._keys.table.id_limit)
-        routed = router.route(keys, times, event.position, _clamped(event.watermark))
+        routed = router.route(keys, times, event.position, clamped(event.watermark))
         self._aggregation.ensure(router.pane_capacity)
         columns = self._aggregation.run(event.batch, event.position, _as_routing(routed))
         opened_slots, opened_ids = keys[routed.opened_rows], routed.opened_rows + event.position
@@ -223,12 +223,7 @@ class Sessions:
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, self._no_tuples(), watermark))
-
-    def _no_tuples(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pa.array([], each.type) for each in self.schema], schema=self.schema
-        )
+        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
 
     def _results(self, routed: RoutedSessions, columns: list[pa.Array]) -> pa.RecordBatch | None:
         if not routed.closings.total:
@@ -334,7 +329,7 @@ class Sessions:
         times = self._time.times(event.batch, event.position)
         keys = self._keys.find(event.batch, event.position)
         slots, closings = self._router.replay(
-            keys, times, event.position, _clamped(event.watermark), self._applied
+            keys, times, event.position, clamped(event.watermark), self._applied
         )
         self._aggregation.ensure(self._router.pane_capacity)
         self._aggregation.apply(event.batch, event.position, slots, closings)
@@ -344,7 +339,7 @@ class Sessions:
         """All restored parts are up to date: from here on, `process`."""
         self._applied = np.zeros(0, np.int64)
         empty, closings = self._router.end_replay()
-        self._aggregation.apply(self._no_tuples(), 0, NO_SLOTS, closings)
+        self._aggregation.apply(no_tuples(self.schema), 0, NO_SLOTS, closings)
         if empty:
             raise ReplayMismatch(
                 f"{empty} keys that are open by the log have no session: the input that was "
@@ -379,13 +374,6 @@ def _pane_rows(lengths: Array, columns: Sequence[Array], rows: Array) -> tuple[A
     starts = np.repeat(ends[rows] - counts, counts)
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return starts + within, counts
-
-
-def _clamped(watermark: int | None) -> int:
-    """A watermark within the range of times; one beyond all times is the end of the stream."""
-    if watermark is None or watermark <= -TIME_LIMIT:
-        return NO_TIME
-    return min(watermark, TIME_LIMIT)
 
 
 def _check_clocks(clocks: Int64s) -> None:

@@ -36,14 +36,14 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
 from rewake.operators.keys import GroupBy
 from rewake.operators.sorting.buffers import NO_OWNERS, SortBuffers
 from rewake.operators.sorting.order import Ordering, place_of
-from rewake.operators.sorting.tuples import WaitingTuples, no_tuples, pack_tuples, unpack_tuples
+from rewake.operators.sorting.tuples import WaitingTuples, pack_tuples, unpack_tuples
 from rewake.operators.stateful import Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 

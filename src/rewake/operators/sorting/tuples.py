@@ -12,17 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame
+from rewake.model.stream_event import no_tuples
 from rewake.operators.arrays import Array, Bytes, Int64s
 
 __all__ = ["WaitingTuples", "no_tuples", "pack_tuples", "unpack_tuples"]
 
 # Where this share of all tuples is taken, joining them all first costs less than choosing.
 _JOIN_SHARE = 4
-
-
-def no_tuples(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without tuples."""
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
 
 
 class WaitingTuples:

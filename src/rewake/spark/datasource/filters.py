@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rewake.model.stream_event import no_tuples
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
@@ -56,9 +58,7 @@ class Predicate:
 
 def is_handled(wanted: Filter, schema: pa.Schema) -> bool:
     """Whether a filter can be evaluated exactly on batches of this schema."""
-    nothing = pa.RecordBatch.from_arrays(
-        [pa.array([], each.type) for each in schema], schema=schema
-    )
+    nothing = no_tuples(schema)
     try:
         _mask(wanted, nothing)
     except (_Unsupported, pa.ArrowException, TypeError, ValueError, OverflowError, KeyError):
