@@ -33,6 +33,7 @@ def process(
     each_key: bool = False,
     on_timer: Callable[..., Any] | None = None,
     null_keys: str = "group",
+    timers: str = "event",
     name: str | None = None,
     shards: int = 1,
     approach: Approach | str | None = None,
@@ -47,6 +48,8 @@ def process(
     `(output, state, timer, forget)` or the first of these; with `each_key`, it is called as
     `function(key, tuples, state)` for one key after the other and returns `(rows, state)` or
     `(rows, state, timer)`, and `on_timer(key, time, state)` when the key's timer fires.
+    With `timers="processing"` timers go by the clock of the machine: a function finds it in
+    `KeyedTuples.now`, one of each key is called as `function(key, tuples, state, now)`.
     With `on_error="divert"` tuples it fails for go to an output of their own (`output("dead")`).
     """
     name = stream._named(name, Kind.PROCESS)
@@ -68,6 +71,7 @@ def process(
         each_key=each_key,
         on_timer=on_timer,
         null_keys=null_keys,
+        timers=timers,
     )
     return stream.add_stateful(
         Kind.PROCESS, spec, name=name, shards=shards, approach=chosen, fragment=fragment

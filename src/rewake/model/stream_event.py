@@ -23,6 +23,8 @@ import pyarrow as pa
 NO_TIME = -(2**63)
 # Watermark of a stream that has ended: above every timestamp.
 END_OF_TIME = 2**63 - 1
+# The port by which the clock of the machine comes in: see `StreamEvent.tick`.
+CLOCK_PORT = -1
 # In place of a watermark: nothing has come for a while, and nobody shall wait for this stream until
 # its next tuple or watermark.  Operators never see it.
 IDLE = 2**63 - 2
@@ -34,7 +36,8 @@ class StreamEvent:
 
     Invariant: `0 <= start <= position`; the batch may be empty when the event only carries a
     watermark, or covers positions whose tuples went elsewhere.  `start` is `position` unless given.
-    `port` says by which of an operator's inputs it came: 0 unless the operator has several.
+    `port` says by which of an operator's inputs it came: 0 unless the operator has several, or it
+    is a tick.
     """
 
     position: int
@@ -47,13 +50,23 @@ class StreamEvent:
         if self.start < 0:
             object.__setattr__(self, "start", self.position)
 
+    @classmethod
+    def tick(cls, position: int, schema: pa.Schema, now_ms: int) -> StreamEvent:
+        """The machine's clock as input: a position of its own, no tuple, the time as watermark."""
+        return cls(position + 1, no_tuples(schema), now_ms, position, CLOCK_PORT)
+
     @property
     def end(self) -> int:
         """The position after the last tuple."""
         return self.position + int(self.batch.num_rows)
 
     def split(self, position: int) -> tuple[StreamEvent, StreamEvent]:
-        """The part before `position` and the part from it on, which keeps the watermark."""
+        """The part before `position` and the part from it on, which keeps the watermark.
+
+        But the time of a tick is its position's: what is behind that has none.
+        """
+        if self.port == CLOCK_PORT and position >= self.end:
+            return self, replace(self, start=self.end, watermark=None)
         rows = max(position - self.position, 0)
         first = min(position, self.position)
         head = replace(self, position=first, batch=self.batch.slice(0, rows), watermark=None)

@@ -302,7 +302,7 @@ class NodeHost:
             # What it worked, not what it waited for a processor: the budget is one of work.
             started = time.thread_time()
             try:
-                commands = node.work(now_ms)
+                commands = node.work(now_ms, time.time() * 1e3)
             except Unavailable as error:
                 self._rest(error)
                 break

@@ -6,6 +6,10 @@ decides who comes next; the choice is recorded as a determinant (channel, first 
 written in the frame of the next turn that leaves one, before any result that depends on it can
 leave the node.  After a crash the recorded order is followed through the end of the log (tc).
 
+A fragment that goes by the clock of the machine gets that as input, too: a tick takes one position,
+and its determinant says in place of a channel's position what the clock showed.  Nobody else has to
+keep it: after a crash ticks come from the recorded order.
+
 The time of the whole is that of the channel that is furthest behind, but for those that said they
 are idle.  When all are, so is the whole: whoever comes next must not wait for it either.
 
@@ -33,7 +37,10 @@ from rewake.operators.arrays import Int64s
 
 
 class Determinant(NamedTuple):
-    """A turn consumed `span` positions of a channel, from `first` on."""
+    """A turn consumed `span` positions of a channel, from `first` on.
+
+    The number behind the last channel is that of the clock: `first` is what it showed.
+    """
 
     channel: int
     first: int
@@ -43,10 +50,10 @@ class Determinant(NamedTuple):
 class Taken(NamedTuple):
     """What the next turn consumes: of which channel, there, and in the fragment's own time.
 
-    `idle`: with it the last channel fell silent.
+    `idle`: with it the last channel fell silent.  A tick has no channel.
     """
 
-    channel: int
+    channel: int | None
     there: StreamEvent
     here: StreamEvent
     idle: bool = False
@@ -54,6 +61,8 @@ class Taken(NamedTuple):
     @property
     def passed_on(self) -> int | None:
         """What those who come next are told of time."""
+        if self.channel is None:
+            return None  # what the clock shows says nothing of event time
         return IDLE if self.idle else self.here.watermark
 
 
@@ -88,9 +97,16 @@ class InputMerge:
     `script` lasts, the recorded order is followed.
     """
 
-    def __init__(self, schemas: Sequence[pa.Schema], ports: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        schemas: Sequence[pa.Schema],
+        ports: Sequence[int] | None = None,
+        *,
+        clocked: bool = False,
+    ) -> None:
         ports = [0] * len(schemas) if ports is None else ports
         self._channels = [_Channel(*each) for each in zip(schemas, ports, strict=True)]
+        self._clocked = clocked
         self._script: deque[Determinant] = deque()
         self._fresh: list[Determinant] = []
         # Determinants of turns whose input may be asked for again, with their own end each.
@@ -103,7 +119,7 @@ class InputMerge:
     @property
     def several(self) -> bool:
         """Whether there is an order to record at all."""
-        return len(self._channels) > 1
+        return len(self._channels) > 1 or self._clocked
 
     # --- arrivals ----------------------------------------------------------------------------
 
@@ -180,10 +196,20 @@ class InputMerge:
 
     # --- turns -------------------------------------------------------------------------------
 
-    def take(self) -> Taken | None:
-        """What the next turn consumes, or None when it has not arrived."""
+    @property
+    def waiting(self) -> bool:
+        """Whether anything has arrived that was not consumed."""
+        return any(each.waiting for each in self._channels)
+
+    def take(self, tick: int | None = None) -> Taken | None:
+        """What the next turn consumes, or None when it has not arrived.
+
+        `tick`: what the clock shows, if the fragment shall hear of it before anything else.
+        """
         if self._script:
             return self._follow()
+        if tick is not None:
+            return self._tick(tick, recorded=False)
         for step in range(len(self._channels)):
             channel = (self._next + step) % len(self._channels)
             if self._channels[channel].waiting:
@@ -193,6 +219,9 @@ class InputMerge:
 
     def _follow(self) -> Taken | None:
         channel, first, span = self._script[0]
+        if channel == len(self._channels):
+            self._script.popleft()
+            return self._tick(first, recorded=True)
         if not self._channels[channel].waiting:
             return None
         taken = self._consume(channel, first + span, recorded=True)
@@ -202,6 +231,12 @@ class InputMerge:
         else:
             self._script[0] = Determinant(channel, first + consumed, span - consumed)
         return taken
+
+    def _tick(self, now_ms: int, *, recorded: bool) -> Taken:
+        event = StreamEvent.tick(self.position, self._channels[0].schema, now_ms)
+        self.position = event.end
+        self._note(Determinant(len(self._channels), now_ms, 1), recorded=recorded)
+        return Taken(None, event, event)
 
     def _consume(self, channel: int, limit: int | None, *, recorded: bool = False) -> Taken:
         """The head of a channel's queue, cut to what is new and lies before `limit`."""
@@ -247,13 +282,16 @@ class InputMerge:
         watermark = self._time()
         passed = watermark if watermark > self._watermark else None
         self._watermark = max(self._watermark, watermark)
-        if self.several:
-            determinant = Determinant(channel, event.start, span)
-            if not recorded:
-                self._fresh.append(determinant)
-            self._past.append((self.position, determinant))
+        self._note(Determinant(channel, event.start, span), recorded=recorded)
         position, port = self.position - event.batch.num_rows, self._channels[channel].port
         return StreamEvent(position, event.batch, passed, start, port)
+
+    def _note(self, determinant: Determinant, *, recorded: bool) -> None:
+        if not self.several:
+            return
+        if not recorded:
+            self._fresh.append(determinant)
+        self._past.append((self.position, determinant))
 
     @property
     def following(self) -> bool:
@@ -280,6 +318,8 @@ class InputMerge:
             self._past.popleft()
         needed = [each.consumed for each in self._channels]
         for end, (channel, first, span) in reversed(self._past):
+            if channel == len(self._channels):
+                continue
             needed[channel] = first + max(0, position - (end - span))
         return needed
 
@@ -330,6 +370,9 @@ class InputMerge:
                     continue  # a watermark alone: it changed nothing here, and may not come again
                 reached -= span
                 cut = max(0, position - reached)
+                if channel == len(self._channels):
+                    script.appendleft(Determinant(channel, first, span))
+                    continue
                 script.appendleft(Determinant(channel, first + cut, span - cut))
                 starts[channel] = first + cut
         if reached > position:
@@ -352,12 +395,14 @@ class InputMerge:
         payload = frame.section(SectionKind.DETERMINANTS)
         columns = unpack_columns(payload) if payload is not None else []
         count = len(self._channels)
+        known = count + self._clocked
         sizes = [column.size for column in columns]
         if (
             len(columns) != 5
             or any(column.dtype != np.int64 for column in columns)
             or sizes != [sizes[0]] * 3 + [count] * 2
-            or (sizes[0] and not 0 <= int(columns[0].min()) <= int(columns[0].max()) < count)
+            or (sizes[0] and not 0 <= int(columns[0].min()) <= int(columns[0].max()) < known)
+            or np.any(columns[2][columns[0] == count] != 1)
         ):
             raise DamagedFrame(
                 f"frame {frame.sequence} has no determinants of {count} channels; the log belongs "

@@ -25,5 +25,7 @@ class NodeLimits:
     input_bytes: int = 8 * _MIB
     lag_tuples: int = 4_000_000
     backlog_tuples: int = 1_000_000_000
+    # How much later than the last a tick of the machine's clock is, at least.
+    clock_resolution_ms: int = 10
     # Turns between two looks at what is not needed any more.
     turns_per_trim: int = 16

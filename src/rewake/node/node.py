@@ -40,7 +40,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.subscriptions import Kept, Subscriptions
-from rewake.operators.stateful import Delaying
+from rewake.operators.stateful import Clocked, Delaying
 from rewake.recovery.approach import Emissions, Foretelling, Recovery, result_sections
 from rewake.recovery.rates import RecoveryRates
 
@@ -78,8 +78,12 @@ class Node:
         self.plan = plan
         self.epoch = epoch
         self.limits = limits or NodeLimits()
+        operator = None if recovery is None else recovery.operator
+        self._clocked = _clocked(operator)
         self.merge = InputMerge(
-            [each.schema for each in plan.inputs], [each.port for each in plan.inputs]
+            [each.schema for each in plan.inputs],
+            [each.port for each in plan.inputs],
+            clocked=self._clocked is not None,
         )
         self.recovery = recovery
         self._sequence = next_sequence
@@ -111,7 +115,6 @@ class Node:
         self._held: Taken | None = None
         self._finished = False
         self._rewound = False
-        operator = None if recovery is None else recovery.operator
         delay = operator.delay if isinstance(operator, Delaying) else 0
         # How far results may be behind the clock; -1: any far.
         self._delay = -1 if delay is None else delay
@@ -212,21 +215,24 @@ class Node:
             and self.outputs.has_room
         )
 
-    def work(self, now_ms: float) -> list[NodeCommand]:
+    def work(self, now_ms: float, wall_ms: float | None = None) -> list[NodeCommand]:
         """Take one turn; nothing when no input has arrived or there is no room for output.
+
+        `wall_ms` is the time of day, in milliseconds since 1970, for fragments that go by it.
 
         Raises `Unavailable` when a system outside that the turn needs does not answer: nothing has
         changed, and the same turn is taken when it is called again.
         """
         if not self.ready:
             return []
-        taken = self._held or self.merge.take()
+        taken = self._held or self.merge.take(self._tick_due(wall_ms))
         if taken is None:
             return self._perhaps_finish()
         if self._held is None:
             self.tuples_in += taken.there.batch.num_rows
             self._held = taken
         if self.plan.sink is not None:
+            assert taken.channel is not None, "a sink has no clock"
             commands: list[NodeCommand] = [Deliver(taken.channel, taken.there)]
         elif self.recovery is None:
             commands = self._pass_through(taken)
@@ -234,7 +240,23 @@ class Node:
             commands = self._turn(taken, now_ms)
         self._held = None
         self.turns += 1
-        return commands + self._acknowledge(taken.channel) + self._perhaps_finish()
+        if taken.channel is not None:
+            commands += self._acknowledge(taken.channel)
+        return commands + self._perhaps_finish()
+
+    def _tick_due(self, wall_ms: float | None) -> int | None:
+        """What the fragment must hear of the clock now: before input, and when a timer is due.
+
+        A clock that was set back is not heard until it is where it was.
+        """
+        if self._clocked is None or wall_ms is None or self.merge.ended:
+            return None
+        assert self.recovery is not None, "nobody to hear of time"
+        now = int(wall_ms)
+        heard = max(self.recovery.operator.clock, -self.limits.clock_resolution_ms)
+        if now - heard < self.limits.clock_resolution_ms:
+            return None
+        return now if self.merge.waiting or self._clocked.alarm <= now else None
 
     def took(self, rates: RecoveryRates, elapsed_us: float) -> None:
         """The last turn took so long: what its tuples and CHECKs cost."""
@@ -490,6 +512,10 @@ class Node:
             held = 0 if self._held is None else self._held.here.end - self._held.here.start
             assert self.recovery.position + held == self.merge.position, "two times in one fragment"
             self.recovery.check_invariants()
+
+
+def _clocked(operator: object) -> Clocked | None:
+    return operator if isinstance(operator, Clocked) and operator.clocked else None
 
 
 def _noting(frames: Iterable[Frame], seen: list[Frame]) -> Iterator[Frame]:

@@ -46,7 +46,14 @@ from rewake.operators.running_routing import RunningRouter, current_values
 from rewake.operators.stateful import Outcome, StoredParts
 from rewake.operators.time_routing import TimeRouter
 from rewake.operators.tumbling_routing import TumblingCountRouter
-from rewake.operators.windows import CountWindow, RunningWindow, TimeWindow, check_reach
+from rewake.operators.windows import (
+    CountWindow,
+    RunningWindow,
+    TimeWindow,
+    check_reach,
+    slack_in_unit,
+    slack_words,
+)
 
 _NO_TIMES = np.zeros(0, np.int64)
 # Keys without open windows are forgotten once there are this many more of them than live ones.
@@ -118,15 +125,12 @@ class AggregateSpec:
         yield f"{', '.join(map(function_words, self.aggregates))} by {', '.join(self.by)}"
         window = window_words(self.window, self.time)
         window += f", at most {self.timeout} of {self.time}" if self.timeout is not None else ""
-        yield window + (f", slack {self.slack}" if self.slack else "")
+        yield window + slack_words(self.slack)
 
 
 def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
     unit_ns = time.unit_ns if time is not None else 1
-    slack = duration_in_unit(spec.slack, unit_ns)
-    if slack < 0:
-        raise InvalidWindow(f"slack must not be negative, but is {spec.slack!r}")
-    check_reach("slack", slack)
+    slack = slack_in_unit(spec.slack, unit_ns)
     if isinstance(spec.window, TimeWindow):
         if time is None:
             raise InvalidWindow("a time window needs an event-time column: give time='column'")

@@ -131,6 +131,22 @@ class Delaying(Protocol):
 
 
 @runtime_checkable
+class Clocked(Protocol):
+    """What an operator says besides that may go by the clock of the machine.
+
+    That comes to it as input, in ticks (`StreamEvent.tick`): so it comes again when input does.
+    """
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it does; its `clock` then is the last tick, in milliseconds since 1970."""
+
+    @property
+    def alarm(self) -> int:
+        """When it must hear of time though nothing else has come."""
+
+
+@runtime_checkable
 class Foreseeing(Protocol):
     """What an operator offers besides that can say what its open parts come to so far."""
 

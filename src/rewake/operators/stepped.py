@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.stateful import Delaying, Foreseeing, Outcome, StatefulOperator, StoredParts
+from rewake.operators.stateful import (
+    Clocked,
+    Delaying,
+    Foreseeing,
+    Outcome,
+    StatefulOperator,
+    StoredParts,
+)
 from rewake.operators.stateless import StatelessStep, apply_steps, check_schema, one_to_one
 
 __all__ = ["SteppedOperator", "check_room"]
@@ -71,6 +78,16 @@ class SteppedOperator:
     def delay(self) -> int | None:
         """How far its results may be behind the clock."""
         return self.inner.delay if isinstance(self.inner, Delaying) else 0
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it goes by the clock of the machine."""
+        return isinstance(self.inner, Clocked) and self.inner.clocked
+
+    @property
+    def alarm(self) -> int:
+        """When it must hear of time."""
+        return self.inner.alarm if isinstance(self.inner, Clocked) else END_OF_TIME
 
     def early(self) -> pa.RecordBatch | None:
         """What its open parts come to so far, if it can say."""

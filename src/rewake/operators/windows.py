@@ -24,6 +24,32 @@ def _check_positive(what: str, value: object) -> None:
     check_reach(f"a window's {what}", value)
 
 
+# In place of a slack: tuples say nothing of the time, watermarks alone do.
+BY_WATERMARKS = "watermarks"
+# Tuples then are that far behind, which is further than any two times are apart.
+_NEVER_BY_TUPLES = 2**61
+
+
+def slack_in_unit(slack: str | int, unit_ns: int) -> int:
+    """How far the clock is behind the latest tuple, in the unit of a time column."""
+    if slack == BY_WATERMARKS:
+        return _NEVER_BY_TUPLES
+    if not isinstance(slack, str | int) or isinstance(slack, bool):
+        raise InvalidWindow(f'slack is a duration such as "10s", not {slack!r}')
+    value = duration_in_unit(slack, unit_ns)
+    if value < 0:
+        raise InvalidWindow(f"slack must not be negative, but is {slack!r}")
+    check_reach("slack", value)
+    return value
+
+
+def slack_words(slack: str | int) -> str:
+    """For people; nothing where there is none."""
+    if slack == BY_WATERMARKS:
+        return ", time by watermarks alone"
+    return f", slack {slack}" if slack else ""
+
+
 def check_reach(what: str, value: int) -> None:
     """Refuse durations with which 64-bit times could overflow."""
     if value >= 2**62:

@@ -225,7 +225,7 @@ class NodeHost(Endpoint):
         assert node is not None
         self._working = False
         before = node.turns
-        commands = node.work(self.world.now_ms)
+        commands = node.work(self.world.now_ms, self.world.now_ms)
         if node.turns > before or commands:
             self._do("turn", lambda: commands)
 

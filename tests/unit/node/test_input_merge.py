@@ -5,7 +5,7 @@ import pytest
 
 from rewake.log.frame import Frame, Section
 from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog
-from rewake.model.stream_event import END_OF_TIME, StreamEvent
+from rewake.model.stream_event import CLOCK_PORT, END_OF_TIME, StreamEvent
 from rewake.node.input_merge import InputMerge
 from rewake.node.messages import Packet
 from rewake.node.packets import packet_of
@@ -174,3 +174,34 @@ def test_a_channel_that_goes_back_takes_the_whole_stream_event():
     taken = merge.take()
     assert (taken.here.start, taken.here.end) == (4, 8)
     merge.check_invariants()
+
+
+def test_the_clock_takes_positions_and_comes_again_in_the_recorded_order():
+    """What it showed is in the log; no channel is asked for it."""
+    merge = InputMerge([SCHEMA], clocked=True)
+    merge.offer(0, event(0, 2))
+    tick, tuples, later = merge.take(100), merge.take(), merge.take(130)
+    assert (tick.here.start, tick.here.end, tick.here.watermark) == (0, 1, 100)
+    assert tick.channel is None
+    assert tick.passed_on is None
+    assert (tuples.here.start, tuples.here.end) == (1, 3)
+    assert later.here.port == CLOCK_PORT
+    assert merge.needed(0) == [0]
+    section = merge.section()
+    successor = InputMerge([SCHEMA], clocked=True)
+    assert successor.recover([frame(0, 3, section)], 0) == [0]
+    assert successor.take(999).here.watermark == 100
+    assert successor.take(999) is None, "the tuples of the recorded order have not come"
+    successor.offer(0, event(0, 2))
+    assert values(successor.take(999)) == [0, 1]
+    assert successor.take(999).here.watermark == 130
+    assert not successor.following
+
+
+def test_a_log_with_ticks_is_of_a_fragment_that_goes_by_the_clock():
+    """To anybody else it is a log of another query."""
+    merge = InputMerge([SCHEMA, SCHEMA], clocked=True)
+    merge.take(5)
+    section = merge.section()
+    with pytest.raises(DamagedFrame, match="another query"):
+        InputMerge([SCHEMA, SCHEMA]).recover([frame(0, 0, section)], 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -479,3 +481,78 @@ def test_keyed_processing_is_deterministic_and_no_more():
     assert outputs[0] == outputs[1]
     assert all(one != other for one, other in zip(outputs[0][5:], outputs[2], strict=True))
     assert made.spec.operator_class is OperatorClass.DETERMINISTIC
+
+
+# --- the clock of the machine ----------------------------------------------------------------
+
+
+def by_machine(function=None, **options):
+    def waiting(key, tuples, state, now):
+        return None, {"n": state["n"] + tuples.num_rows}, now + timedelta(milliseconds=50)
+
+    def over(key, time, state):
+        return [{"k": key, "n": state["n"]}], None
+
+    options = {"time": None, "timers": "processing", "each_key": True, "on_timer": over, **options}
+    return operator(function or waiting, **options)
+
+
+def tick_at(position, now_ms):
+    return StreamEvent.tick(position, SCHEMA, now_ms)
+
+
+def test_timers_of_the_machine_fire_by_ticks_and_by_nothing_else():
+    """Event times and watermarks tell nothing; the end of the stream does."""
+    made = by_machine()
+    made.process(tick_at(0, 1_000))
+    made.process(event(1, ("a", 1, 10**9), watermark=10**12))
+    assert made.open_parts == 1
+    assert made.alarm == 1_050
+    assert made.process(tick_at(2, 1_049)).results is None
+    assert rows_of(made.process(tick_at(3, 1_050)).results) == [("a", 1)]
+    made.process(event(4, ("b", 1, 0)))
+    ended = made.punctuate(5, END_OF_TIME)
+    assert rows_of(ended.results) == [("b", 1)]
+    assert made.open_parts == 0
+
+
+def test_a_timer_of_the_machine_needs_no_check_because_ticks_are_input():
+    """They come again where they came; watermarks may not."""
+    made = by_machine(on_timer=lambda key, time, state: (None, state))
+    made.process(tick_at(0, 10))
+    made.process(event(1, ("a", 1, 0)))
+    fired = made.process(tick_at(2, 70))
+    assert fired.touched_slots.size == 1
+    assert fired.unrepeatable_slots.size == 0
+
+
+def test_what_depends_on_the_machines_clock_is_arbitrary():
+    """The same tuples at other times of day are another output."""
+    outputs = []
+    for passed in (10, 60):
+        made = by_machine()
+        made.process(tick_at(0, 100))
+        made.process(event(1, ("a", 1, 0)))
+        results = [made.process(tick_at(2, 100 + passed)).results]
+        made.process(event(3, ("a", 1, 0)))
+        results.append(made.punctuate(4, END_OF_TIME).results)
+        outputs.append([rows_of(each) for each in results if each is not None])
+    assert outputs == [[[("a", 2)]], [[("a", 1)], [("a", 1)]]]
+    assert made.spec.operator_class is OperatorClass.ARBITRARY
+
+
+def test_timers_of_the_machine_and_an_event_time_column_are_refused():
+    """There is one clock; the error says what to leave out."""
+    with pytest.raises(UsageError, match="leave out time and slack"):
+        operator(timers="processing")
+    with pytest.raises(UsageError, match="'event' or 'processing'"):
+        operator(timers="lunar")
+
+
+def test_slack_may_leave_time_to_watermarks_alone():
+    """Tuples of any time then fire nothing, and are never too far ahead."""
+    made = ticker(slack="watermarks")
+    made.process(event(0, ("a", 1, 0), ("a", 1, 10**9)))
+    assert made.process(event(2, ("b", 1, 10**15))).results is None
+    assert made.punctuate(3, 4).results is None
+    assert rows_of(made.punctuate(3, 10**9 + 5).results)[0] == ("a", 10**9 + 5)

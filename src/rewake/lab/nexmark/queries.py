@@ -22,15 +22,13 @@ from rewake.lab.nexmark.functions import AVERAGE, HOT, SUGGESTED, WON
 from rewake.lab.nexmark.inputs import Inputs
 from rewake.model.errors import UsageError
 from rewake.operators.functions import Count
-from rewake.operators.windows import time_window
+from rewake.operators.windows import BY_WATERMARKS, time_window
 
 __all__ = ["QUERIES", "RESULTS", "NexmarkQuery", "checked", "q1", "q2", "q3", "q4", "q5", "q6",
            "q7", "q8", "q12"]  # fmt: skip
 
 # The stream that each query's results are.
 RESULTS: Final = "results"
-# Longer than any stream: no tuple ever moves the clock.
-BY_WATERMARKS: Final = "36500d"
 # More auctions than are ever won between two watermarks.
 MOST_WAITING: Final = 1_000_000
 

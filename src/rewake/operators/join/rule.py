@@ -20,6 +20,7 @@ from rewake.operators.expressions import ArrowFunction, Computed
 from rewake.operators.join.columns import JoinedColumns, implied_equalities
 from rewake.operators.keys import GroupBy, IntegerKeys, RowKeys
 from rewake.operators.stateless import plain_batch, plain_schema
+from rewake.operators.windows import slack_in_unit, slack_words
 
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
@@ -109,7 +110,7 @@ class JoinRule:
         pairs = [a if a == b else f"{a} = {b}" for a, b in self.on]
         yield f"{self.how} join on {', '.join(pairs)}"
         times = self.time[0] if self.time[0] == self.time[1] else " and ".join(self.time)
-        slack = f", slack {self.slack}" if self.slack else ""
+        slack = slack_words(self.slack)
         yield f"less than {self.within} of {times} apart{slack}"
         if self.where is not None:
             yield f"where {self.where.text}"
@@ -135,9 +136,7 @@ class JoinInputs:
                 f"within must be longer than nothing, but is {rule.within!r}: tuples join whose "
                 "times are less than that apart"
             )
-        self.slack = self._duration("slack", rule.slack)
-        if self.slack < 0:
-            raise InvalidWindow(f"slack must not be negative, but is {rule.slack!r}")
+        self.slack = slack_in_unit(rule.slack, self.times[LEFT].unit_ns)
         self.columns = JoinedColumns(
             self.schemas[LEFT], self.schemas[RIGHT], rule.on, rule.time[LEFT], rule.suffixes
         )

@@ -173,7 +173,10 @@ class Caller:
         if np.all(times == NO_TIMER):
             return times
         if not self._has_time:
-            raise UsageError("it sets a timer, but the stream has no time: give time='column'")
+            raise UsageError(
+                "it sets a timer, but the stream has no time: give time='column', or "
+                "timers='processing' for that of the machine"
+            )
         is_set = times != NO_TIMER
         if np.any(is_set & ((times >= TIME_LIMIT) | (times <= -TIME_LIMIT))):
             raise UsageError("it sets a timer beyond 2**62; check the unit of the time column")

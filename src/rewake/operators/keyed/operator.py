@@ -6,6 +6,10 @@ has reached fire, earliest first, until none is due.  A timer set when another f
 than that one.  At the end of the stream every timer that is set fires, and what is set then is
 dropped.
 
+With timers of processing time the clock is that of the machine, which comes as input: a tick takes
+a position and moves it (`StreamEvent.tick`); tuples and watermarks tell nothing then, but the end
+of the stream does.  The function may look at it (`KeyedTuples.now`).
+
 State is divided by key: a part opens with a key's first tuple and ends when the function forgets
 the key.  A turn is atomic: it is applied whole, or raises and nothing has changed.
 
@@ -14,7 +18,7 @@ when the clock reached its timers.  So stream events are replayed whole (`divisi
 the clock must be had again, too:
 
 - A footprint holds the clock of its time: an OPEN that of before its turn, a CHECK that of after.
-  From there on tuples move it as they did before, for all input after T is replayed.
+  From there on tuples, or ticks, move it as they did before, for all input after T is replayed.
 - A watermark may not be repeated where it was.  A part whose timer fired by a watermark, beyond
   what tuples had told, therefore leaves a CHECK with that turn (`Outcome.unrepeatable_slots`).
 - Timers that the log's clock has reached by tc have fired by tc: `end_replay` sees to it.
@@ -34,8 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
-from rewake.model.units import duration_in_unit
+from rewake.model.stream_event import CLOCK_PORT, NO_TIME, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
@@ -48,7 +51,7 @@ from rewake.operators.keyed.turn import KeyedTurn, dead_schema
 from rewake.operators.keyed.vocabulary import EachKey, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema
-from rewake.operators.windows import check_reach
+from rewake.operators.windows import slack_in_unit
 
 _NO_TIMES = np.zeros(0, np.int64)
 DEAD = "dead"
@@ -60,8 +63,10 @@ class ProcessSpec:
 
     `function` is called as `keyed.KeyedTuples` says, or with `each_key` for one key at a time;
     `on_timer` is for the latter alone.  `time` names the event-time column, which timers need;
-    `slack` holds the clock back by that much.  `on_error` is "stop" or "divert": tuples for which
-    the function fails go to the output "dead", with the error's text.
+    `slack` holds the clock back by that much, or "watermarks" leaves it to these alone.
+    `on_error` is "stop" or "divert": tuples for which the function fails go to the output "dead",
+    with the error's text.  `timers` is "event" or "processing": by the clock of the stream, or of
+    the machine.
     """
 
     function: Callable[..., Any]
@@ -74,11 +79,20 @@ class ProcessSpec:
     each_key: bool = False
     on_timer: Callable[..., Any] | None = None
     null_keys: str = "group"
+    timers: str = "event"
 
     kind: ClassVar[str] = "process"
     route_late: ClassVar[bool] = False
-    # What a key's state is follows from its first tuple on: no later start can make up for it.
-    operator_class: ClassVar[OperatorClass] = OperatorClass.DETERMINISTIC
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """A key's state follows from its first tuple on: no later start can make up for it."""
+        return OperatorClass.ARBITRARY if self.by_machine else OperatorClass.DETERMINISTIC
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether timers go by the clock of the machine."""
+        return self.timers == "processing"
 
     @property
     def further_outputs(self) -> Sequence[str]:
@@ -114,6 +128,7 @@ class ProcessSpec:
             "on_error": self.on_error,
             "each_key": self.each_key,
             "null_keys": self.null_keys,
+            **({"timers": self.timers} if self.by_machine else {}),
         }
 
     def code(self) -> Sequence[Callable[..., Any]]:
@@ -124,6 +139,8 @@ class ProcessSpec:
         """The function and keys, then the state."""
         yield f"{function_name(self.function)} by {', '.join(self.by)}"
         yield "state " + (", ".join(f"{each.name} {each.words}" for each in self.state) or "none")
+        if self.by_machine:
+            yield "timers by the clock of the machine"
         if self.on_error == "divert":
             yield f"tuples it fails for go to {DEAD!r}"
 
@@ -145,6 +162,13 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
         raise UsageError(f"on_error is 'stop' or 'divert', not {spec.on_error!r}")
     if spec.null_keys not in ("group", "refuse"):
         raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+    if spec.timers not in ("event", "processing"):
+        raise UsageError(f"timers is 'event' or 'processing', not {spec.timers!r}")
+    if spec.by_machine and (spec.time is not None or spec.slack):
+        raise UsageError(
+            "timers='processing' goes by the clock of the machine: leave out time and slack, or "
+            "take timers='event'"
+        )
     if spec.on_timer is not None and not spec.each_key:
         raise UsageError(
             "on_timer is for functions of one key (each_key=True); a function of all keys is told "
@@ -171,41 +195,40 @@ class KeyedProcess:
         self.clock = NO_TIME
         self._time = None if spec.time is None else TimeColumn(schema, spec.time)
         self._time_kind = pa.int64() if self._time is None else self._time.kind
-        self._slack = self._slack_in_unit()
+        if spec.by_machine:
+            self._time_kind = pa.timestamp("ms", "UTC")
+        has_time = self.clocked or self._time is not None
+        self._slack = slack_in_unit(spec.slack, 1 if self._time is None else self._time.unit_ns)
         self._dead_schema = dead_schema(schema)
         self._parts = KeyedParts(
             schema,
             spec.by,
             spec.state,
             refuse_nulls=spec.null_keys == "refuse",
-            timed=self._time is not None,
+            timed=has_time,
         )
         function = spec.function
         if spec.each_key:
-            function = EachKey(spec.function, spec.on_timer, spec.output)
+            function = EachKey(spec.function, spec.on_timer, spec.output, tell_now=self.clocked)
         self._caller = Caller(
             function,
             function_name(spec.function),
             output=spec.output,
             state=self._parts.state.schema,
-            has_time=self._time is not None,
+            has_time=has_time,
             divert=spec.on_error == "divert",
         )
-        # What tuples alone have told of the time, since this operator was made.
-        self._told_by_tuples = NO_TIME
+        # What input that is replayed has told of the time, since this operator was made: tuples,
+        # or ticks.
+        self._told_by_input = NO_TIME
+        # The last tick, also of the life before.
+        self._ticked = NO_TIME
         # While replaying: the clock so far; by slot, the clock of its footprint, the last position
         # it has seen, and whether it has seen any tuple.
         self._replay_clock = NO_TIME
         self._floor = np.zeros(0, np.int64)
         self._applied = np.zeros(0, np.int64)
         self._seen = np.zeros(0, np.bool_)
-
-    def _slack_in_unit(self) -> int:
-        slack = duration_in_unit(self.spec.slack, 1 if self._time is None else self._time.unit_ns)
-        if slack < 0:
-            raise UsageError(f"slack must not be negative, but is {self.spec.slack!r}")
-        check_reach("slack", slack)
-        return slack
 
     @property
     def open_parts(self) -> int:
@@ -217,6 +240,16 @@ class KeyedProcess:
         """By slot: the id of the open part, or -1."""
         return self._parts.opened_at
 
+    @property
+    def clocked(self) -> bool:
+        """Whether it goes by the clock of the machine."""
+        return self.spec.by_machine
+
+    @property
+    def alarm(self) -> int:
+        """No timer is set before this."""
+        return self._parts.next_timer
+
     # --- the normal path ---------------------------------------------------------------------
 
     def process(self, event: StreamEvent) -> Outcome:
@@ -226,18 +259,16 @@ class KeyedProcess:
         keys = parts.keys.intern(event.batch, event.position)
         parts.ensure()
         turn = KeyedTurn(self.clock)
-        before = self.clock, self._told_by_tuples, parts.next_timer, parts.open_parts
+        before = self.clock, self._told_by_input, parts.next_timer, parts.open_parts
         try:
             self._take_tuples(turn, event.batch, event.position, keys)
-            self._hear(times)
-            # Apart from the watermark, which may come behind the tuples or with them.
-            for clock in (self._told_by_tuples, clamped(event.watermark)):
+            for clock in self._heard(event, times):
                 self.clock = max(self.clock, clock)
                 self._fire(turn, self.clock, None)
         except BaseException:
             for slots, *rest in reversed(turn.before):
                 parts.put_back(slots, *rest)
-            self.clock, self._told_by_tuples, parts.next_timer, parts.open_parts = before
+            self.clock, self._told_by_input, parts.next_timer, parts.open_parts = before
             raise
         outcome = self._outcome(turn, event.position)
         parts.forget_idle_keys()
@@ -250,9 +281,26 @@ class KeyedProcess:
     def _times(self, event: StreamEvent) -> Int64s:
         return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
 
-    def _hear(self, times: Int64s) -> None:
+    def _heard(self, event: StreamEvent, times: Int64s) -> tuple[int, int]:
+        """What input has told of the time, then the watermark: that may come with it or behind."""
+        watermark = clamped(event.watermark)
+        if self.clocked and event.port == CLOCK_PORT:
+            self._told_by_input = max(self._told_by_input, watermark)
+            self._ticked = max(self._ticked, watermark)
+        if self.clocked and watermark < TIME_LIMIT:
+            watermark = NO_TIME
         if times.size:
-            self._told_by_tuples = max(self._told_by_tuples, int(times.max()) - self._slack)
+            self._told_by_input = max(self._told_by_input, int(times.max()) - self._slack)
+        return self._told_by_input, watermark
+
+    def _now(self, slots: Int32s) -> pa.Scalar | None:
+        """The clock at these keys' turn; where they are replayed, they all agree on it."""
+        if not self.clocked:
+            return None
+        replayed = self._floor.size > 0
+        # At the end of the stream timers fire ahead of the clock: it shows what it last showed.
+        now = max(self._replay_clock, int(self._floor[slots].max())) if replayed else self._ticked
+        return pa.scalar(None if now == NO_TIME else now, self._time_kind)
 
     def _take_tuples(
         self, turn: KeyedTurn, batch: pa.RecordBatch, position: int, keys: Array
@@ -274,6 +322,7 @@ class KeyedProcess:
             timer=arrow_array(timers, self._time_kind, None if is_set.all() else is_set),
             fired=pa.nulls(slots.size, self._time_kind),
             positions=groups.order + position,
+            now=self._now(slots),
         )
         self._call(turn, given, slots, groups.first_rows + position)
 
@@ -312,11 +361,12 @@ class KeyedProcess:
                 timer=pa.nulls(due.size, self._time_kind),
                 fired=arrow_array(fired, self._time_kind),
                 positions=_NO_TIMES,
+                now=self._now(due),
             )
             turn.note(due, given.state, fired, parts.opened_at[due])
             parts.timer[due] = NO_TIMER
             self._call(turn, given, due, parts.opened_at[due])
-            turn.by_watermark.append(due[fired > self._told_by_tuples])
+            turn.by_watermark.append(due[fired > self._told_by_input])
             reached = np.full(due.size, clock) if floor is None else np.maximum(floor[due], clock)
             # At the end of time there is no later.
             parts.timer[due[reached >= TIME_LIMIT]] = NO_TIMER
@@ -363,7 +413,7 @@ class KeyedProcess:
         if late_tuples:
             raise DamagedFrame("keyed processing has no late tuples, but its log counts some")
         check_clocks(np.array([clock], np.int64))
-        self.clock, parts = clock, self._parts
+        self.clock, self._ticked, parts = clock, clock, self._parts
         opened = parts.read(openings, whole=False)
         checked = parts.read(snapshots, whole=True)
         slots = np.concatenate([opened.slots, checked.slots])
@@ -398,8 +448,7 @@ class KeyedProcess:
         turn = KeyedTurn(self.clock)
         self._take_tuples(turn, event.batch, event.position, np.where(behind, keys, -1))
         self._seen[keys[behind]] = True
-        self._hear(times)
-        for clock in (self._told_by_tuples, clamped(event.watermark)):
+        for clock in self._heard(event, times):
             self._replay_clock = max(self._replay_clock, clock)
             self._fire(turn, self._replay_clock, self._floor)
         _check_kept(turn)

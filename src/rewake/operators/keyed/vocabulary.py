@@ -5,7 +5,7 @@ whose timers the clock has passed.  What it must keep to, for a crash not to sho
 
 - Keys are independent: what it gives for a key depends on that key's tuples, state and timer alone,
   not on which other keys are in the call.  After a crash it sees only the keys that are behind.
-- It is a function of its arguments: no clock, no chance, no memory of its own.
+- It is a function of its arguments: no clock but `now`, no chance, no memory of its own.
 - It may be called again for the same tuples: after an error, to find out whose they are.
 """
 
@@ -46,7 +46,8 @@ class KeyedTuples:
     Key number `j` (its *place*) is row `j` of `keys`, `state`, `timer` and `fired`; its tuples are
     the rows from `offsets[j]` to `offsets[j + 1]` of `batch`, in order of arrival.  `timer` is when
     its timer will fire, null without one.  `fired` is null in a call with tuples; in a call without
-    it is the time of the timer that fired and is no longer set.
+    it is the time of the timer that fired and is no longer set.  `now` is what the clock of the
+    machine shows where timers go by that (null before it was first looked at), else None.
     """
 
     batch: pa.RecordBatch
@@ -57,6 +58,7 @@ class KeyedTuples:
     fired: pa.Array
     # Of each row: its position in the stream.
     positions: Int64s
+    now: pa.Scalar | None = None
 
     def __len__(self) -> int:
         """How many keys."""
@@ -87,6 +89,7 @@ class KeyedTuples:
             timer=self.timer.slice(first, last - first),
             fired=self.fired.slice(first, last - first),
             positions=self.positions[start:end],
+            now=self.now,
         )
 
     def up_to(self, rows: int) -> KeyedTuples:
@@ -100,6 +103,7 @@ class KeyedTuples:
             timer=self.timer,
             fired=self.fired,
             positions=self.positions[:rows],
+            now=self.now,
         )
 
 
@@ -127,12 +131,14 @@ class EachKey:
     `function(key, tuples, state)` and `on_timer(key, time, state)` give `(rows, state)` or
     `(rows, state, timer)`.  A key is a value, or a tuple of values where there are several key
     columns; `state` is a dictionary, and None to forget the key; `rows` are dictionaries, a batch,
-    or None.  Without a timer in the answer the key's timer stays as it was.
+    or None.  Without a timer in the answer the key's timer stays as it was.  With `tell_now` the
+    first is called as `function(key, tuples, state, now)`.
     """
 
     function: Callable[..., Any]
     on_timer: Callable[..., Any] | None
     output: pa.Schema
+    tell_now: bool = False
 
     def __call__(self, given: KeyedTuples) -> KeyedResult:
         """Call it for one key after the other."""
@@ -142,12 +148,13 @@ class EachKey:
             given.fired.to_pylist(),
         )
         outputs: list[pa.RecordBatch] = []
+        now = [given.now.as_py()] if self.tell_now and given.now is not None else []
         forget = np.zeros(len(given), np.bool_)
         for place, state in enumerate(states):
             key = given.key(place)
             name: Any = key[0] if len(key) == 1 else key
             if fired[place] is None:
-                answer = self.function(name, given.tuples(place), state)
+                answer = self.function(name, given.tuples(place), state, *now)
             else:
                 answer = self._timer_function()(name, fired[place], state)
             rows, after, *timer = answer

@@ -37,7 +37,6 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
-from rewake.model.units import duration_in_unit
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
@@ -51,7 +50,7 @@ from rewake.operators.session.routing import RoutedSessions, SessionRouter
 from rewake.operators.session.window import SessionWindow
 from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
-from rewake.operators.windows import check_reach
+from rewake.operators.windows import slack_in_unit, slack_words
 
 # Keys without open sessions are forgotten once there are this many more of them than live ones.
 _SPARE_KEYS = 65_536
@@ -109,7 +108,7 @@ class SessionSpec:
     def words(self) -> Iterable[str]:
         """Functions and keys, then the window."""
         yield f"{', '.join(map(function_words, self.aggregates))} by {', '.join(self.by)}"
-        slack = f", slack {self.slack}" if self.slack else ""
+        slack = slack_words(self.slack)
         yield f"sessions with gaps of {self.window.gap} of {self.time}{slack}"
 
 
@@ -138,7 +137,10 @@ class Sessions:
         self.spec = spec
         self.schema = schema
         self._time = TimeColumn(schema, spec.time)
-        self._router = SessionRouter(spec.window.in_unit(self._time.unit_ns), self._slack())
+        unit_ns = self._time.unit_ns
+        self._router = SessionRouter(
+            spec.window.in_unit(unit_ns), slack_in_unit(spec.slack, unit_ns)
+        )
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
         self._aggregation = Aggregation(schema, spec.aggregates)
         self.output_schema = self._results_schema()
@@ -146,13 +148,6 @@ class Sessions:
         self.late_tuples = 0
         # While replaying, by slot: the last position a restored part has seen.
         self._applied = np.zeros(0, np.int64)
-
-    def _slack(self) -> int:
-        slack = duration_in_unit(self.spec.slack, self._time.unit_ns)
-        if slack < 0:
-            raise InvalidWindow(f"slack must not be negative, but is {self.spec.slack!r}")
-        check_reach("slack", slack)
-        return slack
 
     def _results_schema(self) -> pa.Schema:
         fields = list(self._keys.fields)

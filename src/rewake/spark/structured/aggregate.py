@@ -37,7 +37,7 @@ from rewake.operators.functions import (
 )
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
-from rewake.operators.windows import CountWindow, TimeWindow
+from rewake.operators.windows import BY_WATERMARKS, CountWindow, TimeWindow
 from rewake.spark.slots import slots
 from rewake.spark.structured.observe import observed
 from rewake.spark.structured.task import SHARD_COLUMN, AggregateTask, task_of, with_figures
@@ -123,6 +123,11 @@ def _windows(
     timeout: str | int | None,
     null_keys: str,
 ) -> Windows:
+    if slack == BY_WATERMARKS:
+        raise UsageError(
+            f"slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows do not have: "
+            "give a duration"
+        )
     if not isinstance(window, SessionWindow):
         return AggregateSpec(
             by, window, functions, time=time, slack=slack, timeout=timeout, null_keys=null_keys
