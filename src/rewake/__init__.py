@@ -18,7 +18,8 @@ __version__ = "0.1.0.dev0"
 _PLACES = {
     "Query": "rewake.graph",
     "aggregate": "rewake.spark.structured.aggregate",
-    "OrderMatters": "rewake.spark.structured.aggregate",
+    "OrderMatters": "rewake.spark.structured.hosting",
+    "process": "rewake.spark.structured.process",
     "progress": "rewake.spark.structured.observe",
     "running": "rewake.operators.windows",
     "count_window": "rewake.operators.windows",

@@ -12,7 +12,7 @@ from task_vocabulary import until
 
 import rewake
 from rewake.lab import oracle
-from rewake.spark.structured import aggregate as transform
+from rewake.spark.structured import hosting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,7 +151,7 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
     Before, during or after batch 1 is handed over by its first task; the worker itself, all shard
     hosts, or the executor.  With "sleep" nobody dies, but the task takes long.
     """
-    marks, state, original = str(folder / "deaths"), str(folder / "state"), transform.task_of
+    marks, state, original = str(folder / "deaths"), str(folder / "state"), hosting.task_of
     os.makedirs(marks, exist_ok=True)
 
     def task_of(task: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -200,7 +200,7 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
 
         return run
 
-    monkeypatch.setattr(transform, "task_of", task_of)
+    monkeypatch.setattr(hosting, "task_of", task_of)
 
 
 def died(folder: Path) -> set[str]:

@@ -3,8 +3,9 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import keyed_functions
 import pytest
 from query_vocabulary import run_program
 from structured_vocabulary import (
@@ -23,6 +24,7 @@ from structured_vocabulary import (
 from task_vocabulary import require_spark, until
 
 import rewake
+from rewake.model.errors import UsageError
 from rewake.spark.structured.metrics import export_metrics
 
 if TYPE_CHECKING:
@@ -63,6 +65,60 @@ def test_sessions_survive_their_host_and_come_out_once(
     found = sorted(row for rows in results(folder).values() for row in rows)
     assert found == closed_sessions(5, gap=4)
     assert len(found) > 20
+
+
+def by_hand(folder: Path, function: Any = keyed_functions.sessions, **settings: Any) -> Any:
+    """Sessions by a function of the user's."""
+    options = {"on_timer": keyed_functions.silent, "time": "seq", "shards": 2} | settings
+    return rewake.process(
+        function,
+        by="item",
+        state=keyed_functions.STATE,
+        output=keyed_functions.OUTPUT,
+        each_key=True,
+        at=folder / "state",
+        **options,
+    )
+
+
+def test_a_function_over_keys_survives_its_host_and_its_worker(
+    node_session: "SparkSession", folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """State and timers of each key are where they were; rows come out once."""
+    node_session.sparkContext.addPyFile(str(Path(keyed_functions.__file__)))
+    deaths = {"1.during": "host", "2.after": "host", "3.before": "worker"}
+    dying(monkeypatch, folder, deaths)
+    write_input(folder, 5)
+    run_query(node_session, folder, by_hand(folder, shards=1))
+    assert died(folder) == deaths.keys()
+    found = sorted(row for rows in results(folder).values() for row in rows)
+    assert found == closed_sessions(5, gap=keyed_functions.GAP)
+
+
+def test_a_function_that_fails_is_named_with_its_key(
+    node_session: "SparkSession", folder: Path
+) -> None:
+    """The query stops; the batch has changed nothing."""
+    node_session.sparkContext.addPyFile(str(Path(keyed_functions.__file__)))
+    write_input(folder, 2)
+    with pytest.raises(Exception, match=r"function fails failed .* of key \d+ with ValueError"):
+        run_query(node_session, folder, by_hand(folder, keyed_functions.fails, on_timer=None))
+
+
+def test_functions_that_nobody_could_import_are_refused(tmp_path: Path) -> None:
+    """Where they are defined decides, so it is said before anything starts."""
+
+    def local(item: int, tuples: Any, state: Any) -> Any:
+        return [], state
+
+    with pytest.raises(UsageError, match="at the top of a module"):
+        by_hand(tmp_path, local)
+    with pytest.raises(UsageError, match="at the top of a module"):
+        by_hand(tmp_path, on_timer=lambda _item, _time, state: ([], state))
+    with pytest.raises(UsageError, match="give a duration"):
+        by_hand(tmp_path, slack="watermarks")
+    with pytest.warns(rewake.OrderMatters, match="in any"):
+        by_hand(tmp_path, time=None, on_timer=None)
 
 
 def test_a_batch_that_spark_repeats_gives_the_same_results(

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from rewake.model import errors
 from rewake.model.errors import BadPeer, Fenced, LogInUse, NotOwner, RewakeError, UsageError
 from rewake.net.ancestry import Process
 from rewake.net.listener import is_wildcard
@@ -163,7 +164,7 @@ class ShardHost:
         except Exception as error:  # whatever it is, the task must be told
             if not isinstance(error, RewakeError):
                 _say(f"{type(error).__name__}: {error}")
-            connection.send_header({"error": type(error).__name__, "message": str(error)})
+            connection.send_header({"error": _known_name(error), "message": str(error)})
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -275,6 +276,12 @@ def _cut(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         for batch in batches
         for start in range(0, batch.num_rows, _RESULT_ROWS)
     ]
+
+
+def _known_name(error: Exception) -> str:
+    """What the other side knows an error by: the nearest of its classes that all programs have."""
+    kinds = [each for each in type(error).__mro__ if each.__module__ == errors.__name__]
+    return kinds[0].__name__ if kinds else type(error).__name__
 
 
 def _say(text: str) -> None:

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,9 +25,12 @@ from rewake.model.errors import Fenced, LogExists, RewakeError, StorageFull, Usa
 from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
-from rewake.operators.aggregate import Aggregate
-from rewake.operators.session.operator import Sessions
+from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.keyed.described import process_from_json
+from rewake.operators.keyed.operator import ProcessSpec
+from rewake.operators.session.operator import SessionSpec
 from rewake.operators.spec_json import windows_from_json
+from rewake.operators.stateful import StatefulOperator
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.rates import RecoveryRates
 from rewake.recovery.self_contained import SelfContained, repeat
@@ -43,6 +47,32 @@ _PATIENCE_SECONDS: Final = 120.0
 _KEPT_BYTES: Final = 64 << 20
 
 
+def imported(path: str) -> Callable[..., Any]:
+    """A user's function by "module:name"."""
+    module, _, name = path.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"function {path!r} cannot be imported where the shard is ({error}): give its module "
+            "to Spark with --py-files, or install it on the executors"
+        ) from error
+    if not callable(found):
+        raise UsageError(f"{path!r} is not a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def columns_read(spec: AggregateSpec | SessionSpec | ProcessSpec, schema: pa.Schema) -> pa.Schema:
+    """The columns that the operator reads; others only say in which order it does."""
+    if isinstance(spec, ProcessSpec):
+        return schema
+    read = {*spec.by, *(each.column for each in spec.aggregates), spec.time}
+    return pa.schema([each for each in schema if each.name in read])
+
+
 class Description:
     """What a request says of the operator: how to build it, and how its tuples are ordered."""
 
@@ -55,12 +85,13 @@ class Description:
     ) -> None:
         self.operator = operator
         self.shards = shards
-        self.spec = windows_from_json(operator)
+        by_name = operator.get("kind") == ProcessSpec.kind
+        self.spec = (
+            process_from_json(operator, imported) if by_name else windows_from_json(operator)
+        )
         self.schema = schema
         self.order_by = tuple(order_by)
-        read = {*self.spec.by, *(each.column for each in self.spec.aggregates), self.spec.time}
-        # The columns that the operator reads; others only say in which order it does.
-        self.rows_schema = pa.schema([each for each in schema if each.name in read])
+        self.rows_schema = columns_read(self.spec, schema)
         self.output_schema = self.build().output_schema
 
     @property
@@ -69,7 +100,7 @@ class Description:
         columns = [[each.name, str(each.type)] for each in self.rows_schema]
         return {"operator": self.operator, "columns": columns, "shards": self.shards}
 
-    def build(self) -> Aggregate | Sessions:
+    def build(self) -> StatefulOperator:
         """A new operator."""
         return self.spec.operator(self.rows_schema)
 

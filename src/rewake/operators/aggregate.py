@@ -356,6 +356,10 @@ class Aggregate:
         """The keys of open parts, a column for each key column."""
         return self._keys.table.columns(self._router.keys_of(slots))
 
+    def common_clock(self, clocks: Sequence[int]) -> int:
+        """The latest: no window that has closed can open again."""
+        return max(clocks)
+
     def opening_columns(self, slots: Array) -> list[Array]:
         """What identifies parts that have just opened: key, then the router's columns."""
         keys = self._keys.table.pack(self._router.keys_of(slots))

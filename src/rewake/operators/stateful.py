@@ -147,6 +147,17 @@ class Clocked(Protocol):
 
 
 @runtime_checkable
+class PartsByKey(Protocol):
+    """What an operator offers besides each of whose parts belongs to one key: they can move."""
+
+    def keys_in(self, slots: Array) -> list[pa.Array]:
+        """The keys of open parts, a column for each key column."""
+
+    def common_clock(self, clocks: Sequence[int]) -> int:
+        """The clock under which parts of shards with these clocks go on together."""
+
+
+@runtime_checkable
 class Foreseeing(Protocol):
     """What an operator offers besides that can say what its open parts come to so far."""
 

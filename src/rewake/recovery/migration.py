@@ -7,8 +7,8 @@ come from one shard, keep their order.  The new ids are later than all of the ol
 since what a part holds may know positions, too; the new shard's time goes on behind them.
 
 The new log begins with one frame: a CHECK of every part, and the results of the newest batch, in
-case it is asked for again.  Event time goes on from the latest of the old shards: no window that
-has closed can open again.
+case it is asked for again.  From which of the old shards' clocks event time goes on is the
+operator's to say.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import pyarrow as pa
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.operators.aggregate import Aggregate
 from rewake.operators.arrays import Array
-from rewake.operators.stateful import NO_IDS, Emissions, StoredParts
+from rewake.operators.stateful import NO_IDS, Emissions, PartsByKey, StoredParts
 from rewake.recovery.approach import result_sections, rows_in
 from rewake.recovery.eventual_checkpoint import pack_metadata, pack_parts
 from rewake.recovery.packing import pack_tightly
@@ -49,18 +48,22 @@ class ShardParts(NamedTuple):
 def parts_of(state: SelfContained) -> ShardParts:
     """The parts of a shard as they are; `shards` is still to be told."""
     operator = state.operator
-    if not isinstance(operator, Aggregate):
-        raise UsageError(f"{type(operator).__name__} keeps no state by key that could be divided")
     slots = np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
     return ShardParts(
         ids=operator.ids_of(slots),
         columns=operator.snapshot_columns(slots),
-        keys=operator.keys_in(slots),
+        keys=_by_key(operator).keys_in(slots),
         position=state.position,
         clock=operator.clock,
         late_tuples=operator.late_tuples,
         shards=np.zeros(slots.size, np.int64),
     )
+
+
+def _by_key(operator: object) -> PartsByKey:
+    if not isinstance(operator, PartsByKey):
+        raise UsageError(f"{type(operator).__name__} keeps no state by key that could be divided")
+    return operator
 
 
 def first_record(
@@ -80,7 +83,7 @@ def first_record(
     moved = np.empty(ids.size, np.int64)
     moved[np.lexsort((origin, ids))] = np.arange(base, base + ids.size)
     operator = build()
-    clock = max(parts.clock for parts in old)
+    clock = _by_key(operator).common_clock([parts.clock for parts in old])
     late = sum(parts.late_tuples for parts in old) if shard == 0 else 0
     t_end = base + ids.size - 1
     nothing = StoredParts(NO_IDS, NO_IDS, [], [], [])

@@ -277,11 +277,15 @@ class SelfContained:
 
     def _replay(self, read: list[MarkedFrame]) -> None:
         """Bring restored parts up to date from the rows in the log; frames oldest first."""
-        newest = read[-1]
+        newest, passed = read[-1], NO_TIME
         for each in read:
             mark = each.mark
             if self._cec.recovering and mark.way == INPUT_WAY and mark.end > self._cec.position:
+                if passed != NO_TIME:
+                    # Batches that need no replay have moved the clock all the same.
+                    self._cec.turn(StreamEvent(self._cec.position, self._rows.empty, passed))
                 self._cec.turn(self._rest_of(each))
+            passed = NO_TIME if mark.way == INPUT_WAY else each.frame.timestamp
         if self._cec.recovering:
             nothing = self._rows.empty
             self._cec.turn(StreamEvent(newest.mark.end, nothing, None, self._cec.position))

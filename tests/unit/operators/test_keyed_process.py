@@ -518,7 +518,7 @@ def test_timers_of_the_machine_fire_by_ticks_and_by_nothing_else():
 
 def test_a_timer_of_the_machine_needs_no_check_because_ticks_are_input():
     """They come again where they came; watermarks may not."""
-    made = by_machine(on_timer=lambda key, time, state: (None, state))
+    made = by_machine(on_timer=lambda _key, _time, state: (None, state))
     made.process(tick_at(0, 10))
     made.process(event(1, ("a", 1, 0)))
     fired = made.process(tick_at(2, 70))

@@ -1,6 +1,7 @@
 """State that moves to another number of shards goes on as if it had always been there."""
 
 from collections import defaultdict
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -8,20 +9,53 @@ import pytest
 
 from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.functions import Avg, Count, Last, Sum
+from rewake.operators.keyed.operator import ProcessSpec
+from rewake.operators.keyed.state import state_fields
+from rewake.operators.session.operator import SessionSpec
+from rewake.operators.session.window import session
 from rewake.operators.windows import count_window, running, time_window
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import first_record, parts_of
 from rewake.recovery.self_contained import SelfContained, repeat
 
 SCHEMA = pa.schema([("who", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us"))])
+TOTALS = pa.schema([("who", pa.string()), ("n", pa.int64()), ("timer", pa.bool_())])
+
+
+def summed(who, tuples, state):
+    """The sum so far, and a timer."""
+    n = state["n"] + sum(tuples.column("n").to_pylist())
+    timer = tuples.column("at")[-1].as_py() + timedelta(milliseconds=5)
+    return [{"who": who, "n": n, "timer": False}], {"n": n}, timer
+
+
+def silent(who, _time, state):
+    """The sum, and forgotten."""
+    return [{"who": who, "n": state["n"], "timer": True}], None
+
+
 FUNCTIONS = [Sum("n"), Avg("n"), Count(), Last("n")]
 WINDOWS = {
     "tumbling": AggregateSpec(["who"], count_window(5), FUNCTIONS),
     "sliding": AggregateSpec(["who"], count_window(6, every=2), FUNCTIONS),
     "time": AggregateSpec(["who"], time_window("40us"), FUNCTIONS, time="at"),
     "running": AggregateSpec(["who"], running(), FUNCTIONS),
+}
+# Their clocks are not those of before when shards that were apart come together: what they give is
+# the same, but for when.
+BY_CLOCK = {
+    "sessions": SessionSpec(["who"], session("9us"), FUNCTIONS, "at", slack="20us"),
+    "process": ProcessSpec(
+        summed,
+        ("who",),
+        state_fields({"n": (pa.int64(), 0)}),
+        TOTALS,
+        "at",
+        each_key=True,
+        on_timer=silent,
+    ),
 }
 
 
@@ -34,7 +68,7 @@ class Shards:
         self.states = [SelfContained(self.build()) for _ in range(count)]
 
     def build(self):
-        return Aggregate(self.spec, SCHEMA)
+        return self.spec.operator(SCHEMA)
 
     def append(self, shard, record):
         frames = self.frames[shard]
@@ -130,6 +164,28 @@ def test_results_are_those_of_shards_that_never_moved(window, before, after):
                 break
         if number == 6:
             moving.recover()
+
+
+@pytest.mark.parametrize("kind", BY_CLOCK)
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5)])
+def test_sessions_and_keys_come_out_once_whatever_clocks_their_shards_had(kind, before, after):
+    """Nothing that one shard's clock had passed is lost under another's."""
+    random = np.random.default_rng(before * 10 + after)
+    moving, staying = Shards(BY_CLOCK[kind], before), Shards(BY_CLOCK[kind], 1)
+    found, expected = [], []
+    for number in range(8):
+        rows, identity = rows_of(random, number), bytes([number])
+        for shards, results in ((moving, found), (staying, expected)):
+            results += [row for rows in shards.batch(rows, identity).values() for row in rows]
+        if number in (2, 5):
+            moving = moving.moved_to(after if number == 2 else before)
+    late = [[f"k{key}" for key in range(100)], [0] * 100, [10**6] * 100]
+    arrays = [pa.array(each, kind.type) for each, kind in zip(late, SCHEMA, strict=True)]
+    last = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    for shards, results in ((moving, found), (staying, expected)):
+        results += [row for rows in shards.batch(last, b"last").values() for row in rows]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    assert len(found) > 40
 
 
 def test_windows_of_all_shards_arrive_once():

@@ -231,6 +231,11 @@ class KeyedProcess:
         self._seen = np.zeros(0, np.bool_)
 
     @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of stream events; the function may read any of them."""
+        return self.schema
+
+    @property
     def open_parts(self) -> int:
         """How many keys have a part: N."""
         return self._parts.open_parts
@@ -394,6 +399,14 @@ class KeyedProcess:
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open parts."""
         return self._parts.opened_at[slots]
+
+    def keys_in(self, slots: Array) -> list[pa.Array]:
+        """The keys of open parts, a column for each key column."""
+        return self._parts.keys.table.columns(slots)
+
+    def common_clock(self, clocks: Sequence[int]) -> int:
+        """The earliest: what the others have passed is still to be said of some keys."""
+        return min(clocks)
 
     def opening_columns(self, slots: Array) -> list[Array]:
         """The key; with timers, the clock before the turn that opened the part."""

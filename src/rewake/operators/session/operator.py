@@ -244,6 +244,14 @@ class Sessions:
         """Ids of open parts."""
         return self._router.opened_at[slots]
 
+    def keys_in(self, slots: Array) -> list[pa.Array]:
+        """The keys of open parts, a column for each key column."""
+        return self._keys.table.columns(slots)
+
+    def common_clock(self, clocks: Sequence[int]) -> int:
+        """The earliest: what the others have passed is still to be said of some keys."""
+        return min(clocks)
+
     def opening_columns(self, slots: Array) -> list[Array]:
         """The key, and the clock just before the tuple that opened the part."""
         return [*self._keys.table.pack(slots), self._router.opening_clock[slots]]

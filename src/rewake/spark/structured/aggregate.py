@@ -1,15 +1,8 @@
 """`rewake.aggregate`: windows with eventual checkpoints inside a Structured Streaming query.
 
-    averages = items.transform(
-        rewake.aggregate(by="item_id", window=rewake.count(10), avg="price", at="/state/averages")
-    )
-
-The input is divided by key into shards; each shard's task hands its rows to the shard's owner (see
-`rewake.net.shard_host`), which keeps the windows and logs every batch.  Spark keeps no state, and
-its checkpoint only a pointer: the number of the batch.
-
-What always holds: building the transform checks the columns and the settings, and writes nothing;
-results are exactly once with respect to Spark's batches.
+averages = items.transform(
+    rewake.aggregate(by="item_id", window=rewake.count(10), avg="price", at="/state/averages")
+)
 """
 
 from __future__ import annotations
@@ -17,15 +10,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from rewake.graph.checks import MAX_SHARDS
-from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
-from rewake.model.names import checked_name
-from rewake.net.shard_folder import ShardFolder
-from rewake.node.shard_batches import GAPS
+from rewake.model.errors import InvalidWindow, UsageError
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.functions import (
     AggregateFunction,
@@ -38,23 +25,16 @@ from rewake.operators.functions import (
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
 from rewake.operators.windows import BY_WATERMARKS, CountWindow, TimeWindow
-from rewake.spark.slots import slots
-from rewake.spark.structured.observe import observed
-from rewake.spark.structured.task import SHARD_COLUMN, AggregateTask, task_of, with_figures
+from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from rewake.operators.windows import RunningWindow
 
 __all__ = ["OrderMatters", "aggregate"]
 
-Columns = str | Sequence[str]
 Windows = AggregateSpec | SessionSpec
-
-
-class OrderMatters(UserWarning):
-    """Results depend on the order of rows, which a shuffle leaves to chance."""
 
 
 def aggregate(
@@ -103,15 +83,23 @@ def aggregate(
         stddev=stddev,
     )
     spec = _windows(listed(by), window, asked, time, slack, timeout, null_keys)
-    place = os.path.abspath(at)
-    operator_name = checked_name(name or os.path.basename(place) or "aggregate")
-    _check_settings(operator_name, spec, shards, gaps)
-    order = _order(spec, order_by, operator_name)
-
-    def transform(frame: DataFrame) -> DataFrame:
-        return _transformed(frame, spec, place, operator_name, order, shards, listen, gaps)
-
-    return transform
+    called = named(name, at, "aggregate")
+    _check_functions(called, spec)
+    described = spec.describe()
+    if spec.kind != AggregateSpec.kind:
+        described["kind"] = spec.kind
+    read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
+    return Hosting(
+        spec=spec,
+        described=described,
+        reads=tuple(dict.fromkeys(each for each in read if each)),
+        at=os.path.abspath(at),
+        name=called,
+        order_by=_order(spec, order_by, called),
+        shards=shards,
+        listen=listen,
+        gaps=gaps,
+    ).transform()
 
 
 def _windows(
@@ -139,12 +127,7 @@ def _windows(
     return SessionSpec(by, window, functions, time, slack=slack, null_keys=null_keys)
 
 
-def _check_settings(name: str, spec: Windows, shards: int | None, gaps: str) -> None:
-    if gaps not in GAPS:
-        raise UsageError(f"{name!r}: gaps is 'refuse' or 'allow', not {gaps!r}")
-    known = isinstance(shards, int) and not isinstance(shards, bool) and 1 <= shards <= MAX_SHARDS
-    if shards is not None and not known:
-        raise UsageError(f"{name!r}: shards is a number from 1 to {MAX_SHARDS}, not {shards!r}")
+def _check_functions(name: str, spec: Windows) -> None:
     for each in spec.aggregates:
         if isinstance(each, UserDefined):
             raise UsageError(
@@ -155,12 +138,8 @@ def _check_settings(name: str, spec: Windows, shards: int | None, gaps: str) -> 
 
 def _order(spec: Windows, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
     """The columns by which a batch's rows are put in order."""
-    if order_by is True:
-        raise UsageError(f"{name!r}: order_by names columns, or is False for no order")
-    if order_by is False:
-        return ()
     if order_by is not None:
-        return listed(order_by)
+        return order_of(order_by, name)
     if spec.time is not None:
         return (spec.time,)
     by_arrival = [each for each in spec.aggregates if isinstance(each, First | Last)]
@@ -174,101 +153,3 @@ def _order(spec: Windows, order_by: Columns | bool | None, name: str) -> tuple[s
             stacklevel=4,
         )
     return ()
-
-
-def _transformed(
-    frame: DataFrame,
-    spec: Windows,
-    at: str,
-    name: str,
-    order_by: tuple[str, ...],
-    shards: int | None,
-    listen: str,
-    gaps: str,
-) -> DataFrame:
-    from pyspark.sql import functions  # noqa: PLC0415 (optional, slow to import)
-
-    if not frame.isStreaming:
-        raise UsageError(
-            f"{name!r}: rewake.aggregate keeps state from batch to batch, so it needs a streaming "
-            "DataFrame (spark.readStream); over a finite one, use groupBy or a window function"
-        )
-    schema = _columns(frame, spec, order_by, name)
-    results = _results_schema(name, spec, schema)
-    folder = ShardFolder(at)
-    count = shards or _default_shards(frame.sparkSession, folder)
-    described = spec.describe()
-    if spec.kind != AggregateSpec.kind:
-        described["kind"] = spec.kind
-    read = {*spec.by, *(each.column for each in spec.aggregates), spec.time}
-    columns = [[each.name, str(each.type)] for each in schema if each.name in read]
-    folder.check_operator({"operator": described, "columns": columns, "shards": count})
-    task = AggregateTask(
-        at=at,
-        shards=count,
-        operator=described,
-        columns=schema.serialize().to_pybytes(),
-        results=results.serialize().to_pybytes(),
-        order_by=order_by,
-        gaps=gaps,
-        listen=listen,
-    )
-    keys = [functions.col(_quoted(each)) for each in spec.by]
-    rows = frame.select(*(functions.col(_quoted(each)) for each in schema.names))
-    shard = functions.spark_partition_id().alias(SHARD_COLUMN)
-    divided = rows.repartition(count, *keys).select("*", shard)
-    wide = divided.mapInArrow(task_of(task), _spark_schema(with_figures(results)))
-    return observed(wide, name)
-
-
-def _results_schema(name: str, spec: Windows, schema: pa.Schema) -> pa.Schema:
-    """The columns of results; the operator is built here to check the spec."""
-    try:
-        return spec.operator(schema).output_schema
-    except UsageError as error:
-        raise type(error)(f"{name!r}: {error}") from error
-
-
-def _columns(frame: DataFrame, spec: Windows, order_by: tuple[str, ...], name: str) -> pa.Schema:
-    """The columns that matter, as Arrow has them; times are in UTC whatever the session's zone."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 (optional, slow to import)
-    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
-
-    wanted = [*spec.by, *(each.column for each in spec.aggregates), spec.time, *order_by]
-    known = {each.name: each for each in frame.schema.fields}
-    fields = []
-    for column in dict.fromkeys(each for each in wanted if each):
-        if column not in known:
-            have = ", ".join(known) or "none"
-            raise SchemaMismatch(f"{name!r}: there is no column {column!r}; there are {have}")
-        if frame.columns.count(column) > 1:
-            raise SchemaMismatch(f"{name!r}: two columns are named {column!r}; rename one")
-        try:
-            kind = to_arrow_type(known[column].dataType, timezone="UTC")
-        except PySparkException as error:
-            raise SchemaMismatch(f"{name!r}: column {column!r}: {error}") from error
-        fields.append(pa.field(column, kind))
-    return pa.schema(fields)
-
-
-def _default_shards(session: SparkSession, folder: ShardFolder) -> int:
-    stored = folder.operator()
-    if stored is not None:
-        return int(stored["shards"])
-    partitions = int(str(session.conf.get("spark.sql.shuffle.partitions", "200")))
-    return _bounded(slots(session) or partitions)
-
-
-def _bounded(shards: int) -> int:
-    return 1 if shards < 1 else MAX_SHARDS if shards > MAX_SHARDS else shards
-
-
-def _spark_schema(schema: pa.Schema) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (optional, slow)
-
-    return from_arrow_schema(schema)
-
-
-def _quoted(column: str) -> str:
-    escaped = column.replace("`", "``")
-    return f"`{escaped}`"

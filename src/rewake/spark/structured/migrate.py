@@ -144,6 +144,13 @@ def _divided_results(
     """The results of the newest batch by new shard, in case the batch is asked for again."""
     divided: list[list[pa.RecordBatch]] = [[] for _ in range(shards)]
     for batch in (batch for each in old for batch in each.results):
+        missing = [name for name in keys if name not in batch.schema.names]
+        if missing:
+            raise UsageError(
+                f"the last batch had results that do not say {missing[0]!r}, so nobody could tell "
+                "which shard would give them again: add the key columns to the output, or stop the "
+                "query after a batch without results"
+            )
         numbers = _shards_of(session, keys, [batch.column(name) for name in keys], shards)
         for shard in np.unique(numbers):
             rows = pa.array(np.flatnonzero(numbers == shard))

@@ -26,7 +26,7 @@ from rewake.net.shard_client import ShardRequest, ask_shard
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity
 
-__all__ = ["FIGURES", "FIGURES_COLUMN", "SHARD_COLUMN", "AggregateTask", "task_of", "with_figures"]
+__all__ = ["FIGURES", "FIGURES_COLUMN", "SHARD_COLUMN", "ShardTask", "task_of", "with_figures"]
 
 # The last column of a task's input; and that of its output.
 SHARD_COLUMN: Final = "_rewake_shard"
@@ -40,7 +40,7 @@ FIGURES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateTask:
+class ShardTask:
     """All that a task must know; plain values, because it travels to the executors."""
 
     at: str
@@ -91,7 +91,7 @@ def with_figures(results: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, pa.field(FIGURES_COLUMN, pa.string())])
 
 
-def task_of(task: AggregateTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def task_of(task: ShardTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function for `mapInArrow`."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -109,7 +109,7 @@ def _identity() -> tuple[bytes, int]:
     batch = context.getLocalProperty("streaming.sql.batchId") if context else None
     if context is None or query is None or batch is None:
         raise UsageError(
-            "rewake.aggregate keeps state from batch to batch, so it needs a streaming query: "
+            "Rewake keeps state from batch to batch here, so it needs a streaming query: "
             "read with spark.readStream and start the query with writeStream"
         )
     return UUID(query).bytes, int(batch)

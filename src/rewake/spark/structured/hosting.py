@@ -1,0 +1,171 @@
+"""Stateful operators inside Structured Streaming: what `aggregate` and `process` have in common.
+
+The input is divided by key into shards; each shard's task hands its rows to the shard's owner (see
+`rewake.net.shard_host`), which keeps the state and logs every batch.  Spark keeps no state, and its
+checkpoint only a pointer: the number of the batch.
+
+What always holds: building a transform checks the columns and the settings, and writes nothing;
+results are exactly once with respect to Spark's batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rewake.graph.checks import MAX_SHARDS
+from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.names import checked_name
+from rewake.net.shard_folder import ShardFolder
+from rewake.node.shard_batches import GAPS
+from rewake.operators.stateful import StatefulSpec
+from rewake.spark.slots import slots
+from rewake.spark.structured.observe import observed
+from rewake.spark.structured.task import SHARD_COLUMN, ShardTask, task_of, with_figures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Columns", "Hosting", "OrderMatters", "named", "order_of"]
+
+Columns = str | Sequence[str]
+
+
+class OrderMatters(UserWarning):
+    """Results depend on the order of rows, which a shuffle leaves to chance."""
+
+
+def named(name: str | None, at: str | os.PathLike[str], default: str) -> str:
+    """What the operator is called: by default as its folder."""
+    return checked_name(name or os.path.basename(os.path.abspath(at)) or default)
+
+
+def order_of(order_by: Columns | bool, name: str) -> tuple[str, ...]:
+    """The columns by which a batch's rows are put in order, as a user said it."""
+    if order_by is True:
+        raise UsageError(f"{name!r}: order_by names columns, or is False for no order")
+    if order_by is False:
+        return ()
+    return (order_by,) if isinstance(order_by, str) else tuple(order_by)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """An operator in micro-batches: what it computes, where its state is, and the settings.
+
+    `described` is the spec as JSON values; `reads` are the input columns that it reads, None for
+    all of them.
+    """
+
+    spec: StatefulSpec
+    described: dict[str, Any]
+    reads: tuple[str, ...] | None
+    at: str
+    name: str
+    order_by: tuple[str, ...]
+    shards: int | None
+    listen: str
+    gaps: str
+
+    def __post_init__(self) -> None:
+        if self.gaps not in GAPS:
+            raise UsageError(f"{self.name!r}: gaps is 'refuse' or 'allow', not {self.gaps!r}")
+        shards = self.shards
+        known = isinstance(shards, int) and not isinstance(shards, bool)
+        if shards is not None and not (known and 1 <= shards <= MAX_SHARDS):
+            raise UsageError(
+                f"{self.name!r}: shards is a number from 1 to {MAX_SHARDS}, not {shards!r}"
+            )
+
+    def transform(self) -> Callable[[DataFrame], DataFrame]:
+        """The function for `DataFrame.transform`."""
+        return self._transformed
+
+    def _transformed(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions  # noqa: PLC0415 (optional, slow to import)
+
+        if not frame.isStreaming:
+            raise UsageError(
+                f"{self.name!r}: rewake.{self.spec.kind} keeps state from batch to batch, so it "
+                "needs a streaming DataFrame (spark.readStream); over a finite one, use groupBy or "
+                "a window function"
+            )
+        keys = self.spec.keys(0)
+        schema = self._columns(frame)
+        results = self._results_schema(schema)
+        task = self._task(frame, schema, results)
+        rows = frame.select(*(functions.col(_quoted(each)) for each in schema.names))
+        shard = functions.spark_partition_id().alias(SHARD_COLUMN)
+        by = [functions.col(_quoted(each)) for each in keys]
+        divided = rows.repartition(task.shards, *by).select("*", shard)
+        wide = divided.mapInArrow(task_of(task), _spark_schema(with_figures(results)))
+        return observed(wide, self.name)
+
+    def _task(self, frame: DataFrame, schema: pa.Schema, results: pa.Schema) -> ShardTask:
+        folder = ShardFolder(self.at)
+        count = self.shards or _default_shards(frame.sparkSession, folder)
+        read = schema.names if self.reads is None else self.reads
+        columns = [[each.name, str(each.type)] for each in schema if each.name in read]
+        folder.check_operator({"operator": self.described, "columns": columns, "shards": count})
+        return ShardTask(
+            at=self.at,
+            shards=count,
+            operator=self.described,
+            columns=schema.serialize().to_pybytes(),
+            results=results.serialize().to_pybytes(),
+            order_by=self.order_by,
+            gaps=self.gaps,
+            listen=self.listen,
+        )
+
+    def _results_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of results; the operator is built here to check the spec."""
+        try:
+            return self.spec.operator(schema).output_schema
+        except UsageError as error:
+            raise type(error)(f"{self.name!r}: {error}") from error
+
+    def _columns(self, frame: DataFrame) -> pa.Schema:
+        """The columns that matter, as Arrow has them; times are in UTC whatever the session has."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 (optional, slow to import)
+        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+
+        name = self.name
+        wanted = [*(frame.columns if self.reads is None else self.reads), *self.order_by]
+        known = {each.name: each for each in frame.schema.fields}
+        fields = []
+        for column in dict.fromkeys(wanted):
+            if column not in known:
+                have = ", ".join(known) or "none"
+                raise SchemaMismatch(f"{name!r}: there is no column {column!r}; there are {have}")
+            if frame.columns.count(column) > 1:
+                raise SchemaMismatch(f"{name!r}: two columns are named {column!r}; rename one")
+            try:
+                kind = to_arrow_type(known[column].dataType, timezone="UTC")
+            except PySparkException as error:
+                raise SchemaMismatch(f"{name!r}: column {column!r}: {error}") from error
+            fields.append(pa.field(column, kind))
+        return pa.schema(fields)
+
+
+def _default_shards(session: SparkSession, folder: ShardFolder) -> int:
+    stored = folder.operator()
+    if stored is not None:
+        return int(stored["shards"])
+    partitions = int(str(session.conf.get("spark.sql.shuffle.partitions", "200")))
+    return min(max(slots(session) or partitions, 1), MAX_SHARDS)
+
+
+def _spark_schema(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (optional, slow)
+
+    return from_arrow_schema(schema)
+
+
+def _quoted(column: str) -> str:
+    escaped = column.replace("`", "``")
+    return f"`{escaped}`"
