@@ -256,7 +256,7 @@ Examples:
   rewake bench peers --peer flink --peer nodes --workload time
   rewake bench peers --json > peers.json
 
-Takes up to 20 minutes, with --quick up to 5.  One that is not installed is left out, and said so.
+Takes up to 30 minutes, with --quick up to 5.  One that is not installed is left out, and said so.
 An interrupted run shows what it has and what is missing, and exits with 130.  Otherwise exits with
 0 whether or not the targets are met; the rows say which are.
 """

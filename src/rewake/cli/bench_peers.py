@@ -71,6 +71,8 @@ def print_peers(outcome: "Outcome") -> None:
             table.add_row(*cells)
         console.print()
         console.print(table)
+        for sentence in outcome.behind(workload):
+            console.print(sentence, style="dim", markup=False, highlight=False)
     if outcome.figures:
         console.print(NOTE, style="dim", markup=False)
     console.print("\nSettings")
