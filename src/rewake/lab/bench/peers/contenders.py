@@ -83,7 +83,7 @@ def _nodes(host: str, where: str) -> Contender:
     return Contender(
         names[host],
         ours=True,
-        settings=f"source, aggregate and filter as {where}; continuous eventual checkpointing, "
+        settings=f"source, aggregate and filter as {where}; recover_within='1s', "
         "stable writes: synced before results are forwarded",
         command=command,
         any_interval=False,

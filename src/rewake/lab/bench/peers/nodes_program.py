@@ -28,9 +28,13 @@ from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
 from rewake.operators.windows import count_window, time_window
 
 _EVENT_TUPLES = 131_072
-# For latency: a stream event holds what comes in this time.
+# For latency: a stream event holds what comes in this time.  A running average has a result for each
+# item of a stream event: in shorter ones nearly every tuple would have one.
 _EVENT_SECONDS = 0.005
+_RUNNING_EVENT_SECONDS = 0.02
 _TELL_SECONDS = 0.2
+# What a user would say: how long a crash may cost, once its process is there again.
+PROMISE = "1s"
 _SUMS = {"total": (pa.int64(), 0), "count": (pa.int64(), 0)}
 _AVERAGES = pa.schema(
     [ITEM_SCHEMA.field("item_id"), ("avg_item_price", pa.float64()),
@@ -42,14 +46,16 @@ def built(job: Job) -> Query:
     """The query."""
     if job.interval_us != USUAL_INTERVAL_US:
         raise UsageError(f"nodes cannot do {job.workload} with a tuple every {job.interval_us} us")
-    query = Query("peers")
-    size = max(1024, int(job.rate * _EVENT_SECONDS)) if job.rate else _EVENT_TUPLES
+    query = Query("peers", recover_within=PROMISE)
+    running = job.workload is Workload.RUNNING
+    seconds = _RUNNING_EVENT_SECONDS if running else _EVENT_SECONDS
+    size = max(1024, int(job.rate * seconds)) if job.rate else _EVENT_TUPLES
     items = ItemSource(
         ItemStream(job.seed, job.ids), event_tuples=size, rate=job.rate if job.rate else None
     )
     source = WaitingSource(items, str(job.gun)) if job.rate else items
     stream = query.source("items", source)
-    if job.workload is Workload.RUNNING:
+    if running:
         averages = stream.process(
             _running_average, by="item_id", state=_SUMS, output=_AVERAGES, name="averages"
         )
