@@ -63,6 +63,8 @@ def _details(box: Box) -> Iterable[str]:
     yield box.log
     approach = f"approach {box.approach}, " if box.approach else ""
     yield f"{box.operator_class}, {approach}output {box.guarantee}"
+    if box.caution:
+        yield box.caution
 
 
 def _streams(plan: Plan) -> Iterable[str]:

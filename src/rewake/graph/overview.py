@@ -18,6 +18,7 @@ from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 from rewake.operators.stateless import DivertStep
+from rewake.recovery.approach import Cautioning
 
 PRECISE = "precise"
 
@@ -69,6 +70,14 @@ class Box:
         """How it recovers; nothing when there is nothing to recover."""
         node = self.nodes[0]
         return "" if node.transparent or node.sink is not None else _approach(node)
+
+    @property
+    def caution(self) -> str:
+        """What its approach leaves open, where it has state."""
+        approach: object = self.nodes[0].approach
+        if self.nodes[0].program.stateless or not isinstance(approach, Cautioning):
+            return ""
+        return approach.caution
 
     @property
     def log(self) -> str:

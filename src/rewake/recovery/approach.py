@@ -28,6 +28,7 @@ __all__ = [
     "NOTHING",
     "RESULTS_OUTPUT",
     "Approach",
+    "Cautioning",
     "Emissions",
     "Emit",
     "Foretelling",
@@ -114,6 +115,15 @@ class Foretelling(Protocol):
     @property
     def replay_through(self) -> int:
         """The last position whose effects the log has: tc."""
+
+
+@runtime_checkable
+class Cautioning(Protocol):
+    """What an `Approach` says besides whose settings leave open what users should know."""
+
+    @property
+    def caution(self) -> str:
+        """What a crash of a fragment with state may cost, and what to do; mostly nothing."""
 
 
 class Approach(Protocol):

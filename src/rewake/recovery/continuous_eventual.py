@@ -95,6 +95,13 @@ class ContinuousEventual:
             return CostBenefit(costs, patience=self.patience, period_ms=self.period_ms)
         return OpenOnly()
 
+    @property
+    def caution(self) -> str:
+        """Without CHECKs one part that stays open holds T where it is."""
+        if not isinstance(self.policy(), OpenOnly):
+            return ""
+        return "no CHECKs: a crash replays its input since its oldest part opened (recover_within)"
+
     def settings(self) -> dict[str, Any]:
         """The settings that are not at their default, as JSON values."""
         return changed_settings(self)

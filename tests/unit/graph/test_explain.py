@@ -66,6 +66,16 @@ def test_explain_tells_the_tree_of_fragments(query: Query) -> None:
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
+def test_explain_says_when_nothing_bounds_a_recovery() -> None:
+    """Windows that never fill hold T where it is; who says how long a crash may cost is safe."""
+    for settings, told in (({}, True), ({"recover_within": "1s"}, False), ({"tuples": 9}, False)):
+        query = Query("q", approach=approach_named("cec", **settings))
+        items_of(query).filter("item_price > 3", name="dear").aggregate(
+            by="item_id", window=count_window(10), count=True, name="counts"
+        ).to_stream()
+        assert ("no CHECKs: a crash replays" in query.explain()) is told
+
+
 def test_explain_tells_each_fragment_once(query: Query) -> None:
     """Where it is met again it is only named."""
     text = query.explain()

@@ -28,8 +28,8 @@ from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
 from rewake.operators.windows import count_window, time_window
 
 _EVENT_TUPLES = 131_072
-# For latency: a stream event holds what comes in this time.  A running average has a result for each
-# item of a stream event: in shorter ones nearly every tuple would have one.
+# For latency: a stream event holds what comes in this time.  A running average has a result for
+# each item of a stream event: in shorter ones nearly every tuple would have one.
 _EVENT_SECONDS = 0.005
 _RUNNING_EVENT_SECONDS = 0.02
 _TELL_SECONDS = 0.2
