@@ -390,7 +390,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_what_is_missing(tmp_path:
 
 def test_a_run_ends_in_time_and_says_what_it_left_out(tmp_path: Path) -> None:
     """Nobody is begun who would not be done in time."""
-    moments = iter([0.0, 1_160.0])
+    moments = iter([0.0, 1_760.0])
     never = Contender("slow", ours=False, settings="", command=raising(AssertionError()))
     found = run(
         tmp_path, lambda _: None, [never], [Workload.TIME], scale=TINY,

@@ -522,7 +522,7 @@ def test_a_timer_of_the_machine_needs_no_check_because_ticks_are_input():
     made.process(tick_at(0, 10))
     made.process(event(1, ("a", 1, 0)))
     fired = made.process(tick_at(2, 70))
-    assert fired.touched_slots.size == 1
+    assert np.unique(fired.touched_slots).size == 1
     assert fired.unrepeatable_slots.size == 0
 
 
