@@ -262,19 +262,16 @@ class WritePipeline:
         self._hurried = False
         buffers: list[bytes] = []
         frames, size = 0, 0
-        frontier = self._formed
         while self._pending and frames < self.limits.batch_frames:
             if frames and size + self._pending[0].size > self.limits.batch_bytes:
                 break
-            pending = self._pending.popleft()
-            buffers += pending.parts
-            size += pending.size
+            last = self._pending.popleft()
+            buffers += last.parts
+            size += last.size
             frames += 1
-            frontier = Frontier(
-                self._formed.sequence + frames, pending.position, pending.timestamp, ()
-            )
         self._pending_bytes -= size
-        self._formed = frontier
+        sequence = self._formed.sequence + frames
+        self._formed = Frontier(sequence, last.position, last.timestamp, ())
         batch = Batch(lane.number, entry.sequence, self._formed, frames, size, entry)
         self._order.append(batch)
         lane.batch, lane.buffers = batch, buffers

@@ -81,6 +81,8 @@ def _intern_integers(keys, start, entries, shift, values, free, counts, ids):  #
 def _gather_integers(ids, values, keys):  # type: ignore[no-untyped-def]
     nulls = 0
     for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            prefetch(values, ids[i + AHEAD])
         keys[i] = values[ids[i]]
         nulls += ids[i] == 0
     return nulls

@@ -8,9 +8,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
+from numba import njit
 
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.prefetch import AHEAD, prefetch
+
+
+@njit(cache=True, nogil=True)
+def _gather(slots, opened_at, ids):  # type: ignore[no-untyped-def]
+    for i in range(slots.size):
+        if i + AHEAD < slots.size:
+            prefetch(opened_at, slots[i + AHEAD])
+        ids[i] = opened_at[slots[i]]
 
 
 class KeyedRouter(ABC):
@@ -64,7 +74,9 @@ class KeyedRouter(ABC):
 
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open windows."""
-        return self._opened_at[slots]
+        ids = np.empty(slots.size, np.int64)
+        _gather(slots, self._opened_at, ids)
+        return ids
 
     def keys_of(self, slots: Array) -> Int32s:
         """Key ids of open windows: their slots."""

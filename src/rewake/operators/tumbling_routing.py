@@ -26,7 +26,11 @@ def _route(keys, position, size, count, opened_at, at, parts, opened, ended):  #
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch(count, keys[i + AHEAD])
-            prefetch(opened_at, keys[i + AHEAD])
+        if i + AHEAD // 2 < keys.size:
+            # Needed only where a window opens or closes; the count, here by now, says where.
+            soon = keys[i + AHEAD // 2]
+            if count[soon] == 0 or count[soon] + 1 == size:
+                prefetch(opened_at, soon)
         key = keys[i]
         n = count[key] + 1
         if n == 1:

@@ -23,6 +23,8 @@ from rewake.operators.arrays import Array, Int32s, Int64s, grown
 
 # Footprints are looked at in pieces of this size when the head is searched for.
 _PIECE = 1024
+# And at least in groups of this size when all are looked at.
+_GROUP = 8192
 _SPARE = 65_536
 # From so many blocks on, going through them costs more than putting them together.
 _MANY_BLOCKS = 32
@@ -78,6 +80,20 @@ class _Merged(NamedTuple):
 
     def at(self, rows: Array) -> Footprints:
         return self.all.chosen(rows)
+
+
+def _groups(blocks: list[_Block]) -> Iterator[list[_Block]]:
+    """Consecutive blocks, as many as are worth looking at together and still fit the cache."""
+    group: list[_Block] = []
+    size = 0
+    for block in blocks:
+        group.append(block)
+        size += block.slots.size
+        if size >= _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _piece(block: _Block | _Merged, start: int) -> Footprints:
@@ -138,25 +154,15 @@ class FootprintOrder:
         """
         if self._waiting <= self._crowded:
             return
-        self._pass_over()
+        self._oldest()
         if self._waiting > 4 * open_parts + _SPARE:
             self._keep_live_only()
         self._crowded = self._waiting + _SPARE // 4
 
-    def _pass_over(self) -> None:
-        """Drop blocks at the head whose parts have all ended."""
-        while self._blocks:
-            block = self._blocks[0]
-            if (self._ids_of(block.slots) == block.ids).any():
-                return
-            self._blocks.popleft()
-            self._waiting -= block.slots.size
-            self._passed = 0
-
     def _keep_live_only(self) -> None:
         """Merge what is live into one block.
 
-        All blocks are looked at together, and only at what tells the dead from the living: one by
+        Many blocks are looked at together, and only at what tells the dead from the living: one by
         one, and in full, they would cost more than all other work on footprints.
         """
         oldest = self._blocks[0]
@@ -169,8 +175,10 @@ class FootprintOrder:
 
     def _live_of(self, blocks: list[_Block], every: int = 1) -> Footprints:
         """The live footprints of blocks that are not merged yet, or one of `every` so many."""
-        if not blocks:
-            return _NONE
+        found = [self._live_in(group, every) for group in _groups(blocks)]
+        return Footprints(*map(np.concatenate, zip(_NONE, *found, strict=True)))
+
+    def _live_in(self, blocks: list[_Block], every: int) -> Footprints:
         parts = [block.slots[::every] for block in blocks]
         slots = np.concatenate(parts)
         ids = np.concatenate([block.ids[::every] for block in blocks])

@@ -12,10 +12,11 @@ import fcntl
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, NamedTuple
 
 from rewake.log.frame import Buffer
 from rewake.model.errors import NotALog, StorageFault, StorageFull
@@ -38,6 +39,42 @@ _REMEDIES: Final = {
 }
 
 
+class _Reporting(NamedTuple):
+    """What the system calls a failure, said so that people know what to do.
+
+    A class and no generator: a writer enters one five times in each of its batches.
+    """
+
+    path: Path
+    action: str
+    name: str
+    full: type[StorageFault] = StorageFull
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(
+            error, FileNotFoundError | FileExistsError
+        ):
+            raise self.fault(error) from error
+
+    def fault(self, error: OSError) -> StorageFault:
+        """The error for a failure that names the file and what to do."""
+        place = self.path / self.name
+        if error.errno in _FULL:
+            return self.full(
+                f"cannot {self.action} {place}: no room ({error.strerror}); free some space"
+            )
+        remedy = _REMEDIES.get(error.errno or 0, "check the disk, then open the log again")
+        return StorageFault(f"cannot {self.action} {place}: {error.strerror}; {remedy}")
+
+
 class LocalStore:
     """A directory of files."""
 
@@ -50,7 +87,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotALog(f"{self.path} is not a directory; check the path") from error
         except OSError as error:
-            raise self._fault(error, "open", ".") from error
+            raise self._reporting("open", ".").fault(error) from error
         self._guard = threading.Lock()
         self._open_files: OrderedDict[str, int] = OrderedDict()
         self._lock: int | None = None
@@ -193,25 +230,10 @@ class LocalStore:
             if descriptor is not None:
                 os.close(descriptor)
 
-    @contextmanager
     def _reporting(
         self, action: str, name: str, full: type[StorageFault] = StorageFull
-    ) -> Iterator[None]:
-        try:
-            yield
-        except (FileNotFoundError, FileExistsError):
-            raise
-        except OSError as error:
-            raise self._fault(error, action, name, full) from error
-
-    def _fault(
-        self, error: OSError, action: str, name: str, full: type[StorageFault] = StorageFull
-    ) -> StorageFault:
-        place = self.path / name
-        if error.errno in _FULL:
-            return full(f"cannot {action} {place}: no room ({error.strerror}); free some space")
-        remedy = _REMEDIES.get(error.errno or 0, "check the disk, then open the log again")
-        return StorageFault(f"cannot {action} {place}: {error.strerror}; {remedy}")
+    ) -> _Reporting:
+        return _Reporting(self.path, action, name, full)
 
 
 def _make_directory(path: Path) -> None:
