@@ -78,6 +78,8 @@ _ENTRY: Final = Struct("<BBHI")
 _TRAILER: Final = Struct("<II")
 _U32: Final = Struct("<I")
 _PADDING: Final = tuple(b"\0" * size for size in range(8))
+# Below this, copying pieces into one costs less than every later step does for each of them.
+_SMALL_FRAME: Final = 64 << 10
 
 HEADER_SIZE: Final = _HEADER.size
 TRAILER_SIZE: Final = _TRAILER.size
@@ -183,7 +185,7 @@ def encode_frame(
 def frame_parts(
     turn: TurnRecord, *, log_id: int, epoch: int, sequence: int, position: int, durable: int
 ) -> list[bytes]:
-    """The pieces of one frame, header first; payloads are not copied, large ones are felt.
+    """The pieces of one frame, header first; large payloads are not copied.
 
     Raises UsageError when the turn exceeds a cap or a field's range.
     """
@@ -214,6 +216,8 @@ def frame_parts(
         ) from error
     parts[0] = head + _U32.pack(crc32c(head))
     parts[1] = directory
+    if length < _SMALL_FRAME:
+        parts = [b"".join(parts)]
     crc = 0
     for part in parts:
         crc = extend_crc32c(crc, part)

@@ -140,7 +140,9 @@ class _Bench:
 
         contenders = [mine, theirs, *others]
         names = [contender.name for contender in contenders]
-        runs = alternate([partial(stretch, each) for each in contenders], scale.rounds)
+        # Small batches are short and differ little: more turns, so that chance differs less.
+        rounds = 2 * scale.rounds if size == _SMALL else scale.rounds
+        runs = alternate([partial(stretch, each) for each in contenders], rounds)
         if size == _SMALL:
             return _batch_times(size, names, runs)
         rows = [
