@@ -215,7 +215,7 @@ class NodeHost:
                 "next_position": self._log.next_position,
             }
         if plan.inputs and plan.sink is None:
-            warm_up(plan.program, plan.inputs[0].schema)
+            warm_up(plan.program, *plan.input_schemas)
         started = time.perf_counter()
         self._points.hit("recovery.before_loading")
         self._node = Node.recover(plan, epoch, frames, limits=task.limits, **following)

@@ -7,51 +7,68 @@ yet is compiled while the node is starting, when nobody expects it to answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 
 import rewake.net.node_log
 import rewake.net.upstream  # noqa: F401 (imported for those who are forked)
 from rewake.log.frame import Frame
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
 from rewake.node.packets import event_of, packet_of
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.functions import Avg, Max
-from rewake.operators.stateless import schema_after
 from rewake.operators.windows import count_window
 from rewake.recovery.approach import approach_named
 
 _ROWS = 4
 
 
-def warm_up(program: FragmentProgram, schema: pa.Schema) -> None:
-    """Run a few tuples through a program's windows, and recover them once.
+def warm_up(program: FragmentProgram, *schemas: pa.Schema) -> None:
+    """Run a few tuples of each input through a program's state, and recover it.
 
-    The user's own steps are left out: they must not see tuples that do not exist.  Whatever goes
-    wrong here will go wrong again where it can be reported.
+    The user's own steps and functions are left out: they must not see tuples that do not exist.
+    Whatever goes wrong here will go wrong again where it can be reported.
     """
     if program.stateful is None:
         return
     with suppress(Exception):
-        _run_and_recover(
-            FragmentProgram(stateful=program.stateful), schema_after(program.before, schema)
-        )
+        rehearsed = FragmentProgram(stateful=program.stateful.rehearsed())
+        _run_and_recover(rehearsed, *program.given_schemas(*schemas))
 
 
-def _run_and_recover(program: FragmentProgram, schema: pa.Schema) -> None:
-    batch = pa.RecordBatch.from_arrays([_made_up(each) for each in schema], schema=schema)
-    # From bytes, as packets are: compiled code differs for memory that must not be written.
-    first, second = (event_of(packet_of(StreamEvent(start, batch)), schema) for start in (0, _ROWS))
-    approach = approach_named("cec")
-    record = approach.build(program.operator(schema), program.emit, ()).turn(first).record
-    assert record is not None, "a window has opened"
-    frame = Frame(1, 0, 0, *record[:5], 0, 0, tuple(record.sections), "", 0)
-    again = approach.build(program.operator(schema), program.emit, [frame])
-    again.turn(first)
-    again.turn(second)
-    again.progress()
+def _run_and_recover(program: FragmentProgram, *schemas: pa.Schema) -> None:
+    """Twice: parts come back from their OPENs and input, and from their CHECKs."""
+    events = _made_up_events(schemas)
+    for settings in ({}, {"shot_every": 1, "shot_windows": _ROWS}):
+        approach = approach_named("cec", **settings)
+        frames: list[Frame] = []
+        driven = approach.build(program.operator(*schemas), program.emit, ())
+        for event in events[: len(schemas)]:
+            record = driven.turn(event).record
+            assert record is not None, "a part has opened"
+            frame = Frame(1, len(frames), 0, *record[:5], 0, 0, tuple(record.sections), "", 0)
+            frames.append(frame)
+        again = approach.build(program.operator(*schemas), program.emit, reversed(frames))
+        for event in events:
+            if event.end > again.position or event.watermark is not None:
+                again.turn(event)
+        again.progress()
+
+
+def _made_up_events(schemas: Sequence[pa.Schema]) -> list[StreamEvent]:
+    """Two stream events of each input, inputs in turns, and the end of time."""
+    events, position = [], 0
+    for port, schema in [*enumerate(schemas)] * 2:
+        batch = pa.RecordBatch.from_arrays([_made_up(each) for each in schema], schema=schema)
+        # From bytes, as packets are: compiled code differs for memory that must not be written.
+        event = event_of(packet_of(StreamEvent(position, batch, port=port)), schema)
+        events.append(replace(event, port=port))
+        position += _ROWS
+    return [*events, StreamEvent(position, no_tuples(schemas[0]), END_OF_TIME)]
 
 
 def _made_up(field: pa.Field) -> pa.Array:

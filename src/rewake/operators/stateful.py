@@ -200,3 +200,9 @@ class StatefulSpec(Protocol):
 
     def words(self) -> Iterable[str]:
         """What it does, in a few short lines for people."""
+
+    def rehearsed(self) -> StatefulSpec:
+        """The same without the user's functions: it may be given tuples that do not exist.
+
+        Compiled functions of aggregates stay: they are arithmetic, and compiling takes time.
+        """

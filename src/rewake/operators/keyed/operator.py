@@ -31,7 +31,7 @@ that input or function are not those of the log (`ReplayMismatch`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,7 +48,7 @@ from rewake.operators.keyed.grouping import grouped
 from rewake.operators.keyed.parts import KeyedParts, check_clocks
 from rewake.operators.keyed.state import StateField
 from rewake.operators.keyed.turn import KeyedTurn, dead_schema
-from rewake.operators.keyed.vocabulary import EachKey, KeyedTuples
+from rewake.operators.keyed.vocabulary import EachKey, KeyedResult, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema
 from rewake.operators.windows import slack_in_unit
@@ -135,6 +135,10 @@ class ProcessSpec:
         """The user's functions."""
         return [each for each in (self.function, self.on_timer) if each is not None]
 
+    def rehearsed(self) -> ProcessSpec:
+        """With a function that does nothing."""
+        return replace(self, function=_nothing, each_key=False, on_timer=None)
+
     def words(self) -> Iterable[str]:
         """The function and keys, then the state."""
         yield f"{function_name(self.function)} by {', '.join(self.by)}"
@@ -143,6 +147,11 @@ class ProcessSpec:
             yield "timers by the clock of the machine"
         if self.on_error == "divert":
             yield f"tuples it fails for go to {DEAD!r}"
+
+
+def _nothing(given: KeyedTuples) -> KeyedResult:  # noqa: ARG001
+    """Emit nothing and leave all state as it is."""
+    return KeyedResult()
 
 
 def function_name(function: Callable[..., Any]) -> str:
