@@ -149,7 +149,7 @@ class NodeHost:
         self._registered = time.perf_counter()
         self._rates: RecoveryRates | None = None
         self._rates_kept = float("-inf")
-        self._loaded = self._replayed = 0
+        self._loaded = self._loaded_parts = self._replayed = 0
 
     # --- the life of an attempt --------------------------------------------------------------
 
@@ -238,6 +238,7 @@ class NodeHost:
         if self._replaying:
             progress = self._node.progress()
             self._loaded = int(progress.get("extent_records", 0))
+            self._loaded_parts = int(progress.get("open_windows", 0))
             self._replayed = self._node.replay_tuples
 
     def _open_ends(self, epoch: int) -> None:
@@ -350,6 +351,7 @@ class NodeHost:
             tuples=self._replayed,
             replay_us=replay_ms * 1e3,
             fixed_ms=max((now - self._registered) * 1e3 - load_ms - replay_ms, 0.0) + HOPS_MS,
+            parts=self._loaded_parts,
         )
 
     def _keep_rates(self) -> None:

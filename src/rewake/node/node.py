@@ -110,7 +110,7 @@ class Node:
         self._frame_marks: deque[tuple[int, int]] = deque()  # (end position, sequence after it)
         self.turns = 0
         # Tuples and CHECKs of the last turn, for who measures it.
-        self._last_turn = (0, 0)
+        self._last_turn = (0, 0, 0)
         # A turn that could not be taken yet, because a system outside did not answer.
         self._held: Taken | None = None
         self._finished = False
@@ -260,12 +260,12 @@ class Node:
 
     def took(self, rates: RecoveryRates, elapsed_us: float) -> None:
         """The last turn took so long: what its tuples and CHECKs cost."""
-        tuples, checks = self._last_turn
+        tuples, checks, check_bytes = self._last_turn
         if checks:
-            rates.checked(checks, elapsed_us - tuples * rates.work_us)
+            rates.checked(checks, elapsed_us - tuples * rates.work_us, check_bytes)
         elif tuples:
             rates.processed(tuples, elapsed_us)
-        self._last_turn = (0, 0)
+        self._last_turn = (0, 0, 0)
 
     def _pass_through(self, taken: Taken) -> list[NodeCommand]:
         event = replace(taken.here, watermark=taken.passed_on)
@@ -283,7 +283,7 @@ class Node:
         assert self.recovery is not None
         replayed = self.recovery.recovering
         turn = self.recovery.turn(taken.here, now_ms)
-        self._last_turn = (int(taken.here.batch.num_rows), turn.checks)
+        self._last_turn = (int(taken.here.batch.num_rows), turn.checks, turn.check_bytes)
         rows = sum(batch.num_rows for _, batch in turn.outputs)
         self.tuples_out += rows
         watermark = None if replayed else self._told(taken.passed_on)

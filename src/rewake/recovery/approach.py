@@ -57,6 +57,14 @@ class Turn(NamedTuple):
     outputs: Emissions = ()
     checks: int = 0
 
+    @property
+    def check_bytes(self) -> int:
+        """What its CHECKs take in the log."""
+        if self.record is None or not self.checks:
+            return 0
+        checks = [each for each in self.record.sections if each.kind is SectionKind.CHECKS]
+        return sum(memoryview(each.payload).nbytes for each in checks)
+
     def on(self, output: int) -> pa.RecordBatch | None:
         """What goes to an output, or None."""
         return next((batch for number, batch in self.outputs if number == output), None)

@@ -1,11 +1,15 @@
 """What the parts of a recovery cost on this machine, and what a crash now would cost (CEC III.A).
 
-    recovery = fixed + records * load + tuples * replay
+    recovery = fixed + records * load + tuples * replay (+ parts * part, where parts are large)
 
 `fixed` is what does not depend on the state (noticing, connecting, opening the log), on top of what
 it takes whoever restarts processes to start one.  The costs begin as they were calibrated and are
 kept current: every turn tells what a tuple costs, every CHECK what a CHECK costs, and every
 recovery what loading and replaying really took.  A host keeps them over restarts (`kept`).
+
+A window is a record like any other.  A pane of a join is not: it may be megabytes, and loading it
+takes about what leaving its CHECK took.  So what open parts take to load is reckoned by that, where
+it is much.
 
 Costs are estimated as networks estimate their timeouts (Jacobson 1988).  A prediction is what is to
 be expected: it is made of means.  A promise is meant to hold: it is made of means and twice the
@@ -28,6 +32,15 @@ _SELDOM = 1 / 8
 # A sample of the former takes so many tuples, or CHECKs: a few tell more of the turn than of them.
 _TUPLES_IN_SAMPLE = 50_000
 _CHECKS_IN_SAMPLE = 2_000
+# Of tuples that take long, as with a user's function over each key, so much work is a sample, and
+# so much replaying tells of them.
+_LONG_US = 50_000.0
+# A sample this many times the mean may be chance; two in a row are not.
+_FAR = 3.0
+# CHECKs of so many bytes tell of themselves, however few they are.
+_LARGE_BYTES = 65_536
+# From here on leaving a CHECK, and loading it, takes far more than a record does.
+_LARGE_US = 20.0
 # Recoveries smaller than this tell more of the fixed part than of the rates.
 _MANY_RECORDS = 20_000
 _MANY_TUPLES = 50_000
@@ -79,11 +92,14 @@ class Estimate:
         self._weight = weight
         self._seen = 1
 
-    def observe(self, sample: float) -> None:
-        """It was this much now; one that is far off counts, but as no more than three times."""
+    def observe(self, sample: float, *, sure: bool = False) -> None:
+        """It was this much now; one that is far off counts as no more than three times the mean.
+
+        Unless it is `sure` that it tells of the cost and not of what held it up.
+        """
         self._seen += 1
         weight = max(1 / self._seen, self._weight)
-        error = min(sample, 3 * self.mean) - self.mean
+        error = (sample if sure else min(sample, _FAR * self.mean)) - self.mean
         self.mean += error * weight
         # A deviation must be believed sooner than its end: it is what a promise stands on.
         self.deviation += (abs(error) - self.deviation) * min(2 * weight, 0.5)
@@ -106,20 +122,24 @@ class Estimate:
 
 
 class _Tally:
-    """Gathers what many took together until it makes a sample."""
+    """Gathers what many took together until it makes a sample: of so many, or of so long."""
 
-    def __init__(self, estimate: Estimate, enough: int) -> None:
+    def __init__(self, estimate: Estimate, enough: int, long_us: float = math.inf) -> None:
         self._estimate = estimate
         self._enough = enough
+        self._long_us = long_us
         self._count = 0
         self._elapsed_us = 0.0
+        self._was_far = False
 
     def add(self, count: int, elapsed_us: float) -> None:
         self._count += count
         self._elapsed_us += elapsed_us
-        if self._count >= self._enough:
-            self._estimate.observe(max(self._elapsed_us / self._count, _LEAST))
-            self._count, self._elapsed_us = 0, 0.0
+        if self._count >= self._enough or (self._count and self._elapsed_us >= self._long_us):
+            sample = max(self._elapsed_us / self._count, _LEAST)
+            far = sample > _FAR * self._estimate.mean
+            self._estimate.observe(sample, sure=far and self._was_far)
+            self._count, self._elapsed_us, self._was_far = 0, 0.0, far
 
 
 class RecoveryRates:
@@ -138,7 +158,7 @@ class RecoveryRates:
         # and applied, but leaves no footprint.
         self._replay_ratio = Estimate(costs.replay_us / costs.work_us)
         self._look_us = self._looked_us = 0.0
-        self._worked = _Tally(self._work, _TUPLES_IN_SAMPLE)
+        self._worked = _Tally(self._work, _TUPLES_IN_SAMPLE, _LONG_US)
         self._checked = _Tally(self._check, _CHECKS_IN_SAMPLE)
 
     # --- over restarts -----------------------------------------------------------------------
@@ -190,24 +210,36 @@ class RecoveryRates:
         """Turns without CHECKs took so long."""
         self._worked.add(tuples, self._without_looks(elapsed_us))
 
-    def checked(self, checks: int, elapsed_us: float) -> None:
-        """CHECKs took so long, beyond what the turn would have."""
-        self._checked.add(checks, self._without_looks(elapsed_us))
+    def checked(self, checks: int, elapsed_us: float, size_bytes: int = 0) -> None:
+        """CHECKs of so many bytes in all took so long, beyond what the turn would have."""
+        rest = self._without_looks(elapsed_us)
+        if size_bytes < checks * _LARGE_BYTES:
+            self._checked.add(checks, rest)
+        else:
+            self._check.observe(max(rest / checks, _LEAST), sure=True)
 
     def recovered(
-        self, *, records: int, load_us: float, tuples: int, replay_us: float, fixed_ms: float
+        self,
+        *,
+        records: int,
+        load_us: float,
+        tuples: int,
+        replay_us: float,
+        fixed_ms: float,
+        parts: int = 0,
     ) -> None:
-        """A recovery took so long.
+        """A recovery of so many open parts took so long.
 
         Where little is loaded or replayed, what that took beyond the rates belongs to the fixed
         part: opening a file and asking for input cost the same for one record as for many.
         """
         costs = self.costs
+        load_us = max(load_us - parts * self.part_us, 0.0)
         if records >= _MANY_RECORDS:
             self._load.observe(max(load_us / records, _LEAST))
         else:
             fixed_ms += max(load_us - records * costs.load_us, 0.0) / 1e3
-        if tuples >= _MANY_TUPLES:
+        if tuples >= _MANY_TUPLES or tuples * costs.replay_us >= _LONG_US:
             self._replay_ratio.observe(max(replay_us / tuples / costs.work_us, _LEAST))
         else:
             fixed_ms += max(replay_us - tuples * costs.replay_us, 0.0) / 1e3
@@ -236,6 +268,11 @@ class RecoveryRates:
         return max(self._check.mean, _LEAST)
 
     @property
+    def part_us(self) -> float:
+        """For loading an open part, beyond what is the same for any record: mostly nothing."""
+        return self.check_us if self.check_us >= _LARGE_US else 0.0
+
+    @property
     def look_us(self) -> float:
         """For choosing windows once, on average."""
         return self._look_us
@@ -245,14 +282,16 @@ class RecoveryRates:
         """For what does not depend on the state, as far as can be promised."""
         return self._fixed.high
 
-    def predicted_ms(self, records: float, tuples: float) -> float:
-        """How long a recovery is expected to take if the crash were now."""
+    def predicted_ms(self, records: float, tuples: float, parts: float = 0) -> float:
+        """How long a recovery is expected to take if the crash were now, with these open parts."""
         costs = self.costs
-        return costs.fixed_ms + (records * costs.load_us + tuples * costs.replay_us) / 1e3
+        load_us = records * costs.load_us + parts * self.part_us
+        return costs.fixed_ms + (load_us + tuples * costs.replay_us) / 1e3
 
-    def at_worst_ms(self, records: float, tuples: float) -> float:
+    def at_worst_ms(self, records: float, tuples: float, parts: float = 0) -> float:
         """How long it will hardly take longer than."""
-        return self.fixed_ms + (records * self.load_us + tuples * self.replay_us) / 1e3
+        load_us = records * self.load_us + parts * self.part_us
+        return self.fixed_ms + (load_us + tuples * self.replay_us) / 1e3
 
     def figures(self) -> dict[str, float]:
         """For people: the means, which predictions are made of, and what promises are made of."""

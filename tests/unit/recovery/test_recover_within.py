@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from window_world import Weather, World, run_for
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
@@ -195,6 +196,60 @@ def test_a_few_checks_in_a_slow_turn_are_not_taken_for_slow_checks() -> None:
     for _ in range(100):
         rates.checked(1000, 1000.0)
     assert rates.check_us == pytest.approx(1.0, rel=0.3)
+
+
+def test_checks_of_large_parts_tell_of_themselves_however_few_they_are() -> None:
+    """A pane of a join is megabytes: two CHECKs of it say more than two thousand of windows."""
+    rates = RecoveryRates(COSTS)
+    assert rates.predicted_ms(0, 0, parts=8) == rates.predicted_ms(0, 0)
+    for _ in range(4):
+        rates.checked(2, 6_000.0, 2 * 4_000_000)
+    assert rates.check_us == pytest.approx(3_000, rel=0.3)
+    grown = rates.predicted_ms(0, 0, parts=8) - rates.predicted_ms(0, 0)
+    assert grown == pytest.approx(8 * 3, rel=0.3)
+
+
+def test_what_loading_large_parts_takes_is_not_blamed_on_other_records() -> None:
+    """Nor on the fixed part: with fewer parts open, less is predicted again."""
+    rates = RecoveryRates(COSTS)
+    for _ in range(8):
+        rates.checked(1, 3_000.0, 4_000_000)
+    fixed = rates.costs.fixed_ms
+    for _ in range(8):
+        rates.recovered(records=100, load_us=24_000, tuples=0, replay_us=0, fixed_ms=fixed, parts=8)
+    assert rates.costs.fixed_ms == pytest.approx(fixed, rel=0.2)
+    assert rates.predicted_ms(100, 0, parts=8) == pytest.approx(fixed + 24, rel=0.2)
+
+
+def test_a_budget_holds_where_parts_are_few_and_large() -> None:
+    """Four panes, 20 ms for a CHECK of each: as many as 5% of the time allows, and no more."""
+    world = World(RecoverWithin(300, RecoveryRates(COSTS), budget=0.05), seed=3)
+    world.check_us, world.check_bytes = 20_000.0, 8_000_000
+    seen = run_for(world, 0.05, lambda _seconds: Weather(300_000, 2.0, 600_000))
+    settled = [each for each in seen if each.now_ms > 10_000]
+    spent_ms = (settled[-1].checks - settled[0].checks) * world.check_us / 1e3
+    passed_ms = settled[-1].now_ms - settled[0].now_ms
+    assert 0 < spent_ms < 0.06 * passed_ms
+
+
+def test_tuples_that_take_long_are_known_after_a_moment() -> None:
+    """A user's function may take hundreds of times what was calibrated: seconds, not minutes."""
+    rates = RecoveryRates(COSTS)
+    for _ in range(20):
+        rates.processed(500, 500 * 200.0)
+    assert rates.work_us == pytest.approx(200, rel=0.3)
+    for _ in range(10):
+        rates.recovered(records=0, load_us=0, tuples=2000, replay_us=2000 * 200.0, fixed_ms=20)
+    assert rates.costs.replay_us == pytest.approx(200, rel=0.3)
+
+
+def test_one_turn_that_was_held_up_is_not_taken_for_slow_tuples() -> None:
+    """What is far off once may be chance."""
+    rates = RecoveryRates(COSTS)
+    for _ in range(50):
+        rates.processed(50_000, 50_000 * COSTS.work_us)
+    rates.processed(1000, 400_000.0)
+    assert rates.work_us < 1.1 * COSTS.work_us
 
 
 def test_looking_for_windows_makes_neither_tuples_nor_checks_dear() -> None:

@@ -60,6 +60,8 @@ class World:
         self.open_parts = 0
         # What things really cost, in us and ms.
         self.load_us, self.replay_us, self.fixed_ms = 1.0, 0.5, 50.0
+        # Of parts that are large, what leaving a CHECK takes, and how large it is.
+        self.check_us, self.check_bytes = 0.0, 0
 
     def ids_of(self, slots: Any) -> Any:
         return self.opened_at[slots]
@@ -77,6 +79,9 @@ class World:
         if chosen.size:
             self.checks += chosen.size
             self.order.checked(chosen, self.opened_at[chosen], self.position - 1)
+        if chosen.size and self.check_bytes:
+            size = int(chosen.size)
+            self.policy.rates.checked(size, size * self.check_us, size * self.check_bytes)
         noise = self.random.gamma(20, 1 / 20)
         self.policy.rates.processed(tuples, tuples * self.replay_us * noise)
         return self._sample()

@@ -11,8 +11,8 @@ as lazily as possible).  Windows that share an age, after a burst, are thus begu
 others at the last moment.
 
 What always holds: the choice never changes results; no more than the budget is spent, over any
-stretch longer than `_PURSE_MS`; a target that cannot be met is not chased: there is a best that can
-be reached, and `outlook` says so.
+stretch longer than `_PURSE_MS`, or than it takes to save up for one CHECK of a large part; a target
+that cannot be met is not chased: there is a best that can be reached, and `outlook` says so.
 """
 
 from __future__ import annotations
@@ -194,6 +194,7 @@ class RecoverWithin:
     def _spendable_us(self, extent: Extent) -> float:
         """What loading and replaying may take: by the target, or what can be reached at best."""
         wanted = (self.target_ms - self.rates.fixed_ms) * (1 - _MARGIN) * 1e3
+        wanted -= extent.open_windows * self.rates.part_us
         least = _WORTHWHILE * self.rates.fixed_ms * 1e3
         return max(wanted, least, _REACHABLE * extent.open_windows * self.rates.load_us)
 
@@ -207,7 +208,8 @@ class RecoverWithin:
             self._position, self._records = extent.position, extent.order.records
             self._purse_us = _PURSE_MS * 1e3 * self._budget
         passed, self._now_ms = max(now - self._now_ms, 0.0), now
-        most = _PURSE_MS * 1e3 * self._budget
+        # There must be room for the CHECK of a large part, or none would ever be left.
+        most = max(_PURSE_MS * 1e3 * self._budget, self.rates.check_us)
         self._purse_us = min(self._purse_us + passed * 1e3 * self._budget, most)
         if now - self._moved_ms < self._look_ms:
             return
@@ -228,9 +230,10 @@ class RecoverWithin:
 
     def outlook(self, extent: Extent) -> Outlook:
         """The prediction as it stands, and what to do when the target cannot be met."""
-        predicted = self.rates.predicted_ms(extent.records, extent.tuples)
-        worst = self.rates.at_worst_ms(extent.records, extent.tuples)
-        best = self.rates.at_worst_ms(_REACHABLE * extent.open_windows, 0)
+        parts = extent.open_windows
+        predicted = self.rates.predicted_ms(extent.records, extent.tuples, parts)
+        worst = self.rates.at_worst_ms(extent.records, extent.tuples, parts)
+        best = self.rates.at_worst_ms(_REACHABLE * parts, 0, parts)
         advice = self._advice(extent, worst, best)
         return Outlook(predicted, worst, self.target_ms, best, self._checks, advice)
 
