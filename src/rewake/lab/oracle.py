@@ -49,6 +49,13 @@ def _result(kind: str, column: str, rows: Sequence[Row], user: UserFunctions) ->
     return values[0] if kind == "first" else values[-1]
 
 
+def results_of(
+    functions: Sequence[Function], rows: Sequence[Row], user: UserFunctions | None = None
+) -> Row:
+    """What functions make of the rows of a window, in the order in which they came."""
+    return {name: _result(kind, column, rows, user or {}) for kind, column, name in functions}
+
+
 class _Window:
     def __init__(self, key: tuple[Any, ...], opened: int) -> None:
         self.key = key
@@ -67,9 +74,7 @@ class _Emitter:
 
     def emit(self, key: tuple[Any, ...], rows: Sequence[Row], extra: Row) -> None:
         row = dict(zip(self.by, key, strict=True)) | extra
-        for kind, column, name in self.functions:
-            row[name] = _result(kind, column, rows, self.user)
-        self.results.append(row)
+        self.results.append(row | results_of(self.functions, rows, self.user))
 
 
 def _key(row: Row, by: Sequence[str]) -> tuple[Any, ...]:

@@ -34,6 +34,7 @@ class _Join:
         self.reached = [_BEFORE_ALL, _BEFORE_ALL]
         self.held: tuple[list[_Held], list[_Held]] = ([], [])
         self.results: list[Row] = []
+        self.late: tuple[list[Row], list[Row]] = ([], [])
 
     def pass_time(self, watermark: int = _BEFORE_ALL) -> None:
         """Time is that of the input behind, or what a watermark says."""
@@ -46,12 +47,16 @@ class _Join:
         self.reached[side] = max(self.reached[side], time - self.slack)
         self.pass_time()
         if self.clock >= (time // self.within + 1) * self.within:
-            return  # late
+            self.late[side].append(row)
+            return
         mine = _Held(row)
         for other in self.held[1 - side]:
             left, right = (mine, other) if side == 0 else (other, mine)
             if self.joins(left.row, right.row):
-                self.results.append(self.joined(left.row, right.row))
+                if self.how == "semi" and not left.met:
+                    self.results.append(left.row)
+                elif self.how not in ("semi", "anti"):
+                    self.results.append(self.joined(left.row, right.row))
                 mine.met = other.met = True
         self.held[side].append(mine)
 
@@ -59,21 +64,36 @@ class _Join:
         near = abs(left[self.time] - right[self.time]) < self.within
         return near and all(left[key] == right[key] for key in self.on)
 
-    def joined(self, left: Row, right: Row | None) -> Row:
+    def joined(self, left: Row | None, right: Row | None) -> Row:
+        """A result; None is no tuple, whose columns are nulls, but for the keys."""
+        some = left or right
+        assert some is not None, "nobody joins nobody"
+        own = left or {each: some[each] if each in self.on else None for each in some}
         theirs = {f"{each}_right": right and right[each] for each in self.right_columns}
         times = [row[self.time] for row in (left, right) if row is not None]
-        return {**left, self.time: max(times), **theirs}
+        return {**own, self.time: max(times), **theirs}
+
+    def alone(self, side: int) -> bool:
+        """Whether tuples of an input are asked for that met nobody."""
+        return self.how in (("left", "full", "anti"), ("right", "full"))[side]
 
     def decide(self) -> None:
-        """Left tuples that can meet nobody any more, if they are asked for; by pane, then order."""
+        """Tuples that can meet nobody any more, if they are asked for: by pane, left ones first."""
         due = []
-        for place, each in enumerate(self.held[0]):
+        for side, place, each in _numbered(self.held):
             pane = each.row[self.time] // self.within
             if not each.decided and self.clock >= (pane + 2) * self.within:
                 each.decided = True
-                if not each.met and self.how == "left":
-                    due.append((pane, place))
-        self.results += [self.joined(self.held[0][place].row, None) for _, place in sorted(due)]
+                if not each.met and self.alone(side):
+                    due.append((pane, side, place))
+        for _, side, place in sorted(due):
+            row = self.held[side][place].row
+            pair = (row, None) if side == 0 else (None, row)
+            self.results.append(row if self.how == "anti" else self.joined(*pair))
+
+
+def _numbered(held: tuple[list[_Held], list[_Held]]) -> list[tuple[int, int, _Held]]:
+    return [(side, place, each) for side in (0, 1) for place, each in enumerate(held[side])]
 
 
 def join(
@@ -85,13 +105,15 @@ def join(
     how: str,
     slack: int,
     right: Sequence[str],
-) -> list[Row]:
-    """The results of an inner or left join in order; `right` are the columns of the right input."""
-    assert how in ("inner", "left"), "only these are said here"
+) -> dict[int, list[Row]]:
+    """Results in order, then late tuples by input; `right` are the columns of the right input.
+
+    Both inputs have the same columns, without nulls.
+    """
     state = _Join(on, within, time, how, slack, right)
     for each in came:
         if isinstance(each, Punctuation):
             state.pass_time(each.time)
         else:
             state.arrive(*each)
-    return state.results
+    return {0: state.results, 2: state.late[0], 3: state.late[1]}

@@ -10,6 +10,7 @@ What is found: lost, duplicated, reordered or wrong tuples, in logs and in sinks
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,20 +19,17 @@ from typing import Any
 import pyarrow as pa
 
 from rewake.graph.plan import NodePlan
-from rewake.lab.oracle import Punctuation, aggregate_with_late
-from rewake.lab.oracle_join import join
+from rewake.lab.oracle import Punctuation
+from rewake.lab.simulated_answers import ByPort, Came, Row, expected
 from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.packets import event_of, packet_in, punctuation_in
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.join.operator import JoinSpec
-from rewake.operators.windows import CountWindow, RunningWindow
+from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT, Delaying
 from rewake.sim.cluster import Cluster, Kinds
+from rewake.sim.operator_scenarios import CLOCKED, PROCESSED
 from rewake.sim.run import Outcome, run_seed
 from rewake.sim.scenarios import Scenario
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +91,8 @@ class _Judge:
         for name in names:
             if name in self._scenario.predicates:
                 rows = [row for row in rows if self._scenario.predicates[name](row)]
+            elif name in self._scenario.several:
+                rows = [each for row in rows for each in self._scenario.several[name](row)]
             else:
                 rows = [self._scenario.maps[name](row) for row in rows]
         return rows
@@ -111,7 +111,7 @@ class _Judge:
         for output, collected in enumerate(outputs):
             self._content[node.name, output] = collected
         wanted = self._steps(names, [row for piece in pieces for row in piece.rows])
-        self._check_outputs(node, wanted, [])
+        self._check_outputs(node, self._divided(node, wanted))
 
     def _check_log(self, node: NodePlan, channels: list[list[_Piece]]) -> None:
         frames = self._frames[node.name]
@@ -120,39 +120,52 @@ class _Judge:
             self._content[node.name, output] = [
                 _piece(event_of(packet, plan.schema)) for packet in packets
             ]
-        spec = node.program.stateful
-        if isinstance(spec, JoinSpec):
-            came = _merged(node, channels, frames, lambda rows: rows, _delay_of(spec))
-            self._check_outputs(node, _joined(spec, node, came), [])
+        if node.fragment == CLOCKED:
+            self._check_counts(node, channels)
             return
-        stream = _merged(node, channels, frames, partial(self._before, node))
-        wanted, late = self._expected(node, [_row(item) for item in stream])
-        self._check_outputs(node, wanted, late)
+        came = _merged(node, channels, frames, partial(self._before, node))
+        wanted = expected(node, came)
+        wanted[RESULTS_PORT] = self._steps(
+            [step.name for step in node.program.after], wanted[RESULTS_PORT]
+        )
+        if node.program.split is not None:
+            wanted = self._divided(node, wanted[RESULTS_PORT])
+        self._check_outputs(node, wanted)
 
     def _before(self, node: NodePlan, rows: list[Row]) -> list[Row]:
         return self._steps([step.name for step in node.program.before], rows)
 
-    def _expected(
-        self, node: NodePlan, stream: list[Row | Punctuation]
-    ) -> tuple[list[Row], list[Row]]:
-        spec = node.program.stateful
-        assert spec is None or isinstance(spec, AggregateSpec), "joins are judged elsewhere"
-        late: list[Row] = []
-        if spec is None:
-            wanted = [item for item in stream if not isinstance(item, Punctuation)]
-        else:
-            wanted, late = _oracle(spec, stream)
-        return self._steps([step.name for step in node.program.after], wanted), late
+    def _divided(self, node: NodePlan, rows: list[Row]) -> ByPort:
+        """By the first predicate of a split that holds, or all as results."""
+        if node.program.split is None:
+            return {RESULTS_PORT: rows}
+        predicates = self._scenario.splits[node.program.split.name]
+        wanted: ByPort = {FURTHER_PORTS + port: [] for port in range(len(predicates) + 1)}
+        for row in rows:
+            holding = [port for port, holds in enumerate(predicates) if holds(row)]
+            wanted[FURTHER_PORTS + min(holding, default=len(predicates))].append(row)
+        return wanted
+
+    def _check_counts(self, node: NodePlan, channels: list[list[_Piece]]) -> None:
+        """When the clock let counts go is chance, but every tuple is counted once."""
+        expected = Counter(
+            row["k"] for pieces in channels for piece in pieces for row in piece.rows
+        )
+        for outputs in _divisions(node).values():
+            found: Counter[int] = Counter()
+            for output in outputs:
+                for piece in self._content[node.name, output]:
+                    for row in piece.rows:
+                        found[row["k"]] += row["n"]
+            assert found == expected, f"{node.name}: counted {found}, not {expected}"
+            self.checked["results"] += len(found)
 
     # --- comparing -----------------------------------------------------------------------------
 
-    def _check_outputs(self, node: NodePlan, wanted: list[Row], late: list[Row]) -> None:
+    def _check_outputs(self, node: NodePlan, wanted: ByPort) -> None:
         """Every division of a port has every tuple once, in order, and each key in one part."""
-        divisions: dict[tuple[int, Any, int], list[int]] = {}
-        for output, route in enumerate(node.program.routes):
-            divisions.setdefault((route.port, route.keys, route.parts), []).append(output)
-        for (port, keys, _), outputs in divisions.items():
-            rows = late if port else wanted
+        for (port, keys, _), outputs in _divisions(node).items():
+            rows = wanted[port]
             owner: dict[tuple[Any, ...], int] = {}
             total = 0
             for output in outputs:
@@ -161,6 +174,9 @@ class _Judge:
                     key = tuple(row[name] for name in keys or ())
                     assert owner.setdefault(key, output) == output, f"{node.name}: {key} is in two"
                 mine = [row for row in rows if _owner(owner, row, keys) == output]
+                if node.fragment == PROCESSED:
+                    # Keys that come together are called in an order of their own.
+                    found, mine = (sorted(each, key=lambda row: row["k"]) for each in (found, mine))
                 _compare(f"{node.name} output {output}", found, mine)
                 total += len(found)
             assert total == len(rows), f"{node.name}: {len(rows) - total} tuples are lost"
@@ -184,21 +200,12 @@ def _piece(event: StreamEvent) -> _Piece:
     return _Piece(event.start, event.end, event.batch.to_pylist(), event.watermark)
 
 
-def _oracle(spec: AggregateSpec, stream: list[Row | Punctuation]) -> tuple[list[Row], list[Row]]:
-    window = spec.window
-    assert not isinstance(window, RunningWindow), "a query has no running windows"
-    kind = "count" if isinstance(window, CountWindow) else "time"
-    functions = [
-        (type(each).__name__.lower(), each.column, each.result_name()) for each in spec.aggregates
-    ]
-    return aggregate_with_late(
-        stream,
-        by=spec.by,
-        window=(kind, int(window.size), int(window.advance)),
-        functions=functions,
-        time=spec.time,
-        slack=int(spec.slack),
-    )
+def _divisions(node: NodePlan) -> dict[tuple[int, Any, int], list[int]]:
+    """The outputs that a port is divided over, by port and how."""
+    found: dict[tuple[int, Any, int], list[int]] = {}
+    for output, route in enumerate(node.program.routes):
+        found.setdefault((route.port, route.keys, route.parts), []).append(output)
+    return found
 
 
 def _merged(
@@ -206,19 +213,21 @@ def _merged(
     channels: list[list[_Piece]],
     frames: list[Frame],
     before: Callable[[list[Row]], list[Row]],
-    delay: int = 0,
-) -> list[tuple[int, Row] | Punctuation]:
-    """The input of a node in the order it was consumed, with the watermarks that it passed on.
+) -> list[Came]:
+    """The input of a node in the order it was consumed, with the watermarks that it heard.
 
-    Rows come with the number of their input.  What a node passes on `delay` behind is told as it
-    came.
+    Rows come with the number of their input.  What a node passes on some time behind, because its
+    results are, is told as it came.
     """
+    delay = _delay(node)
     marks = {at: _undelayed(mark, delay) for at, mark in _passed(frames).items()}
     if len(channels) == 1:
-        wanted = _rising((piece.end, piece.watermark) for piece in channels[0])
-        wanted[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
-        assert marks == wanted, f"{node.name}: passed on the watermarks {marks}, not {wanted}"
-    stream: list[tuple[int, Row] | Punctuation] = []
+        heard = _rising((piece.end, piece.watermark) for piece in channels[0])
+        heard[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
+        told = {at: mark for at, mark in heard.items() if delay is not None or mark == END_OF_TIME}
+        assert marks == told, f"{node.name}: passed on the watermarks {marks}, not {told}"
+        marks = heard
+    stream: list[Came] = []
     at = 0
     for channel, first, end in _order(node, channels, frames):
         for piece in channels[channel]:
@@ -234,29 +243,16 @@ def _merged(
     return stream
 
 
-def _row(item: tuple[int, Row] | Punctuation) -> Row | Punctuation:
-    return item if isinstance(item, Punctuation) else item[1]
+def _delay(node: NodePlan) -> int | None:
+    """How far a node's results are behind its time; None: until the end of time."""
+    if node.program.stateful is None:
+        return 0
+    operator = node.program.operator(*node.input_schemas)
+    return operator.delay if isinstance(operator, Delaying) else 0
 
 
-def _undelayed(mark: int, delay: int) -> int:
-    return mark if mark == END_OF_TIME else mark + delay
-
-
-def _delay_of(spec: JoinSpec) -> int:
-    """A pane is decided two widths after it began."""
-    return 2 * int(spec.within)
-
-
-def _joined(spec: JoinSpec, node: NodePlan, came: list[tuple[int, Row] | Punctuation]) -> list[Row]:
-    return join(
-        came,
-        on=[left for left, _ in spec.on],
-        within=int(spec.within),
-        time=spec.time[0],
-        how=spec.how,
-        slack=int(spec.slack),
-        right=node.input_schemas[1].names,
-    )
+def _undelayed(mark: int, delay: int | None) -> int:
+    return mark if mark == END_OF_TIME else mark + (delay or 0)
 
 
 def _passed(frames: list[Frame]) -> dict[int, int]:

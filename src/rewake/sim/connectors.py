@@ -1,11 +1,11 @@
-"""Sources and sinks that live outside of the simulated processes and survive all of them."""
+"""Sources, sinks and tables: outside of the simulated processes, and outliving all of them."""
 
 # ruff: noqa: D102 - the methods are described in `rewake.model.connectors`.
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,3 +103,48 @@ class ListSinkWriter:
 
     def close(self) -> None:
         self._written.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class ListTable:
+    """A database of one table of numbers: under each `key` any number of values of a `column`."""
+
+    key: str
+    column: str
+    content: Mapping[int, Sequence[int]]
+
+    def lookup(self, statement: str, schema: pa.Schema) -> ListLookup:  # noqa: ARG002
+        return ListLookup(self, statement)
+
+
+@dataclass(frozen=True, slots=True)
+class ListLookup:
+    """The one question that such a table answers; it is open as it is."""
+
+    table: ListTable
+    statement: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (self.table.key,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(self.table.column, pa.int64())])
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "list", "statement": self.statement}
+
+    def open(self) -> ListLookup:
+        return self
+
+    def rows(self, parameters: pa.RecordBatch) -> pa.RecordBatch:
+        asked = enumerate(parameters.column(0).to_pylist())
+        found = [(row, value) for row, key in asked for value in self.table.content.get(key, ())]
+        columns = [pa.array(each, pa.int64()) for each in zip(*found, strict=True)] or [
+            pa.array([], pa.int64())
+        ] * 2
+        return pa.RecordBatch.from_arrays(columns, names=["row", self.table.column])
+
+    def close(self) -> None:
+        pass

@@ -10,6 +10,7 @@ from rewake.node.limits import NodeLimits
 from rewake.sim.check import check_client
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule
+from rewake.sim.operator_scenarios import operator_scenario
 from rewake.sim.scenarios import Scenario, random_scenario
 from rewake.sim.world import World
 
@@ -55,9 +56,9 @@ def run_seed(
     failure = ""
     faults: FaultSchedule | None = None
     try:
-        scenario = random_scenario(world.random)
+        scenario = (operator_scenario if seed % 4 == 3 else random_scenario)(world.random)
         cluster = Cluster(world, scenario.plan, kinds=kinds or Kinds(), limits=_limits(world))
-        cluster.pace_ms = world.random.choice((2.0, 10.0, 40.0))
+        cluster.pace_ms = world.random.choice(scenario.paces_ms)
         faults = FaultSchedule(cluster, world.between(100, 2500))
         cluster.start()
         faults.start()

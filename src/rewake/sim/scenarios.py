@@ -36,6 +36,12 @@ class Scenario:
     sinks: dict[str, ListSink]
     predicates: dict[str, Callable[[Row], bool]] = field(default_factory=dict)
     maps: dict[str, Callable[[Row], Row]] = field(default_factory=dict)
+    # The most that a source may wait between two stream events, of which a run has one.
+    paces_ms: tuple[float, ...] = (2.0, 10.0, 40.0)
+    # Steps that make any number of tuples of one.
+    several: dict[str, Callable[[Row], list[Row]]] = field(default_factory=dict)
+    # The predicates of a split, in order; what none holds for is the rest.
+    splits: dict[str, list[Callable[[Row], bool]]] = field(default_factory=dict)
 
     @property
     def tuples(self) -> int:
@@ -48,7 +54,7 @@ class Scenario:
         )
 
 
-class _Builder:
+class Builder:
     """Grows a query from the generator of a run."""
 
     def __init__(self, random: Random, *, largest: int) -> None:
@@ -81,11 +87,14 @@ class _Builder:
             ends[0] = self._second(ends[0])
         for number, end in enumerate(ends):
             end.to_stream(f"stream{number}")
-            if random.random() < 0.4:
-                sink = self._scenario.sinks[f"sink{number}"] = ListSink()
-                end.to(sink, name=f"sink{number}")
+            self._maybe_sink(end, number)
         self._scenario.plan = self._kept(self._query.plan())
         return self._scenario
+
+    def _maybe_sink(self, stream: Stream, number: int) -> None:
+        if self._random.random() < 0.4:
+            sink = self._scenario.sinks[f"sink{number}"] = ListSink()
+            stream.to(sink, name=f"sink{number}")
 
     def _kept(self, plan: Plan) -> Plan:
         """The plan with history where clients read, as a user would ask for."""
@@ -234,4 +243,4 @@ class _Builder:
 
 def random_scenario(random: Random, *, largest: int = 220) -> Scenario:
     """A scenario with at most so many tuples per source and shard, roughly."""
-    return _Builder(random, largest=largest).build()
+    return Builder(random, largest=largest).build()
