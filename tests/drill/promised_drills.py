@@ -96,9 +96,10 @@ class PromisedJoin(_PromisedDrill):
         """Compare with what DuckDB makes of the same tuples."""
         left, right = self.table(0), self.table(1)  # noqa: F841 (DuckDB finds them by name)
         expected = duckdb.sql(f"""
-            SELECT l.item_id, l.item_price, coalesce(greatest(l.item_time, r.item_time),
-                   l.item_time) AS item_time, r.item_price AS item_price_right,
-                   r.item_time AS item_time_right
+            SELECT coalesce(l.item_id, r.item_id) AS item_id, l.item_price,
+                   greatest(coalesce(l.item_time, r.item_time),
+                            coalesce(r.item_time, l.item_time)) AS item_time,
+                   r.item_price AS item_price_right, r.item_time AS item_time_right
             FROM "left" l {self.how} JOIN "right" r ON l.item_id = r.item_id
                 AND abs(epoch_us(l.item_time) - epoch_us(r.item_time)) < {self.within_ms * 1000}
         """).to_arrow_table()

@@ -19,7 +19,7 @@ from rewake.operators.keyed import parts as keyed_parts
 from rewake.operators.keyed.operator import KeyedProcess, ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
-from rewake.operators.stateful import FURTHER_PORTS
+from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 
 STATE = {
     "n": (pa.int64(), 0),
@@ -107,6 +107,7 @@ class KeyedCase(Case):
     """A stream, and keyed processing of it."""
 
     each_key: bool = False
+    routes_late: bool = False
 
     @property
     def output(self) -> pa.Schema:
@@ -127,6 +128,7 @@ class KeyedCase(Case):
             on_error="divert",
             each_key=self.each_key,
             on_timer=on_timer if self.each_key else None,
+            route_late=self.routes_late,
         )
 
     def operator(self) -> KeyedProcess:
@@ -135,12 +137,13 @@ class KeyedCase(Case):
 
 
 class KeyedProgram(ProgramCase):
-    """Results, then the tuples for which the functions failed."""
+    """Results, the tuples for which the functions failed, and if asked for those that are late."""
 
     @cached_property
     def program(self) -> FragmentProgram:
         """The program that all lives share."""
         routes = (OutputRoute(), OutputRoute(FURTHER_PORTS))
+        routes += (OutputRoute(LATE_PORT),) if self.case.routes_late else ()
         before = self._steps(self.before, self.case.names)
         after = self._steps(self.after, self.case.operator().output_schema.names)
         return FragmentProgram(before, self.case.spec(), after, routes=routes)
@@ -151,7 +154,8 @@ class KeyedProgram(ProgramCase):
         schema = self.case.schema
         (given,) = self.program.given_schemas(schema)
         dead = self.case.spec().further_schema("dead", given)
-        return [self.program.output_schema(schema), dead]
+        late = [given] if self.case.routes_late else []
+        return [self.program.output_schema(schema), dead, *late]
 
 
 def forgetting_keys(case: Case) -> Any:
@@ -175,7 +179,8 @@ def with_end(case: Any, ends: bool) -> Any:
 @st.composite
 def keyed_programs(draw: st.DrawFn, **rest: Any) -> KeyedProgram:
     """Any stream through keyed processing, with steps around it."""
-    case = as_case(KeyedCase, draw(cases(odd_floats=False)), each_key=draw(st.booleans()))
+    stream = draw(cases(odd_floats=False))
+    case = as_case(KeyedCase, stream, each_key=draw(st.booleans()), routes_late=draw(st.booleans()))
     return KeyedProgram(
         case=with_end(replace(case, slack=draw(st.integers(0, 3))), draw(st.booleans())),
         before=draw(st.sampled_from([(), (), ("some",), ("copied",)])),

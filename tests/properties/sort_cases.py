@@ -91,6 +91,7 @@ def sort_cases(draw: st.DrawFn) -> SortCase:
         per=draw(st.sampled_from([(), ("k",), ("s", "b")])),
         flush=flush,
         descending=not flush and draw(st.booleans()),
+        route_late=draw(st.booleans()),
     )
     block, spare = draw(st.sampled_from([1, 2, 4, 64])), draw(st.sampled_from([0, 3, 4096]))
     return SortCase(line, spec, block, spare, draw(st.sampled_from([65_536, -1000])))
@@ -105,12 +106,15 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-def oracle(case: SortCase) -> tuple[list[tuple[Any, ...]], int]:
-    """What leaves, in order, and how much of it out of order: the definition, tuple by tuple."""
+def oracle(case: SortCase) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """What leaves, in order, and which came too late: the definition, tuple by tuple.
+
+    Those that came too late are among what leaves, too, unless they are routed.
+    """
     spec, line = case.spec, case.line
     buffers: dict[Any, list[Any]] = defaultdict(list)
     greatest: dict[Any, Any] = {}
-    out, disorder, clock = [], 0, -math.inf
+    out, late, clock = [], [], -math.inf
     pick = [NAMES.index(name) for name in spec.by]
     per = [NAMES.index(name) for name in spec.per]
 
@@ -136,9 +140,8 @@ def oracle(case: SortCase) -> tuple[list[tuple[Any, ...]], int]:
         row = entry[1]
         owner = tuple(row[place] for place in per)
         if passed(row) or (owner in greatest and order(row) < greatest[owner]):
-            disorder += 1
-        if passed(row):
-            out.append(row)
+            late.append(row)
+            out += [] if spec.route_late else [row]
             continue
         buffers[owner].append((order(row), position, row))
         if len(buffers[owner]) == spec.buffer:
@@ -146,7 +149,7 @@ def oracle(case: SortCase) -> tuple[list[tuple[Any, ...]], int]:
             buffers[owner].remove(smallest)
             greatest[owner] = max(greatest.get(owner, smallest[0]), smallest[0])
             out.append(smallest[2])
-    return out, disorder
+    return out, late
 
 
 class _Reversed:

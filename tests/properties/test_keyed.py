@@ -37,6 +37,7 @@ class Oracle:
         self.keys: dict[Any, dict[str, Any]] = {}
         self.results: list[tuple[Any, ...]] = []
         self.dead: list[tuple[Any, ...]] = []
+        self.late: list[tuple[Any, ...]] = []
 
     def run(self, program: KeyedProgram) -> None:
         """All of the stream."""
@@ -53,8 +54,12 @@ class Oracle:
 
     def _tuples(self, event: Any) -> None:
         rows: dict[Any, list[int]] = {}
+        times = [instant_of(each) for each in event.batch.column("t").to_pylist()]
         for row, key in enumerate(zip(*self._key_columns(event.batch), strict=True)):
-            rows.setdefault(key, []).append(row)
+            if self.case.routes_late and times[row] < self.clock:
+                self.late.append(tuple(event.batch.slice(row, 1).to_pylist()[0].values()))
+            else:
+                rows.setdefault(key, []).append(row)
         for key, mine in rows.items():
             fresh = {name: given[1] if isinstance(given, tuple) else None for name, given in _STATE}
             known = self.keys.get(key)
@@ -103,7 +108,7 @@ _STATE = list(STATE.items())
 @examples(120)
 @given(keyed_programs())
 def test_keyed_processing_does_what_the_oracle_says(program):
-    """Results in order, and which tuples and timers it failed for."""
+    """Results in order, which tuples and timers it failed for, and which tuples were late."""
     TRIED["cases"] += 1
     program = KeyedProgram(case=program.case, cuts=program.cuts)
     oracle = Oracle(program)
@@ -116,6 +121,9 @@ def test_keyed_processing_does_what_the_oracle_says(program):
         for row in readable(output.tables[1])
     ]
     assert found == oracle.dead
+    if program.case.routes_late:
+        assert readable(output.tables[2]) == oracle.late
+        assert output.late_tuples == len(oracle.late)
 
 
 @pytest.mark.parametrize("name", PRECISE)

@@ -34,6 +34,7 @@ def process(
     on_timer: Callable[..., Any] | None = None,
     null_keys: str = "group",
     timers: str = "event",
+    route_late: bool = False,
     name: str | None = None,
     shards: int = 1,
     approach: Approach | str | None = None,
@@ -50,6 +51,7 @@ def process(
     `(rows, state, timer)`, and `on_timer(key, time, state)` when the key's timer fires.
     With `timers="processing"` timers go by the clock of the machine: a function finds it in
     `KeyedTuples.now`, one of each key is called as `function(key, tuples, state, now)`.
+    With `route_late` it never sees tuples behind the event time: they are the stream `late`.
     With `on_error="divert"` tuples it fails for go to an output of their own (`output("dead")`).
     """
     name = stream._named(name, Kind.PROCESS)
@@ -72,6 +74,7 @@ def process(
         on_timer=on_timer,
         null_keys=null_keys,
         timers=timers,
+        route_late=route_late,
     )
     return stream.add_stateful(
         Kind.PROCESS, spec, name=name, shards=shards, approach=chosen, fragment=fragment

@@ -23,6 +23,7 @@ def bsort(
     per: Columns = (),
     flush: bool = False,
     descending: bool = False,
+    route_late: bool = False,
     name: str | None = None,
     shards: int = 1,
     approach: Approach | str | None = None,
@@ -33,11 +34,17 @@ def bsort(
     """The same tuples nearly in order: whenever `buffer` of them wait, the smallest leaves.
 
     `per` gives each key a buffer of its own.  `flush` also lets tuples leave when the watermark
-    passes the first of the columns to order `by`, which is then the event time.  The rest are the
-    options of all steps.
+    passes the first of the columns to order `by`, which is then the event time.  With `route_late`
+    tuples that come too late to be in order are the stream `late`.  The rest are the options of all
+    steps.
     """
     spec = SortSpec(
-        by=listed(by), buffer=buffer, per=listed(per), flush=flush, descending=descending
+        by=listed(by),
+        buffer=buffer,
+        per=listed(per),
+        flush=flush,
+        descending=descending,
+        route_late=route_late,
     )
     return stream.add_stateful(
         Kind.SORT,

@@ -280,11 +280,12 @@ class Stream:
 
     @property
     def late(self) -> Stream:
-        """The second output of a step with windows: tuples that came too late for them."""
+        """The second output of a step that goes by event time: tuples that came too late for it."""
         if self._port.port == LATE or self._port.step.late_schema is None:
             raise UsageError(
-                f"step {self.name!r} has no output of late tuples; only an aggregate with "
-                "route_late=True has one"
+                f"step {self.name!r} has no output of late tuples; aggregates, sessions, sorts, "
+                "resamples and keyed processing have one with route_late=True, a join has "
+                "output('late-left') and output('late-right')"
             )
         return Stream(self._query, Port(self._port.step, LATE))
 

@@ -139,7 +139,7 @@ class FragmentProgram:
     def __post_init__(self) -> None:
         late = any(route.port == LATE_PORT for route in self.routes)
         if late and (self.stateful is None or not self.stateful.route_late):
-            raise UsageError("an output for late tuples needs an aggregate with route_late=True")
+            raise UsageError("an output for late tuples needs a step with route_late=True")
         if self.split is not None and self.stateful is not None:
             raise UsageError("a split divides the results of steps without state")
 

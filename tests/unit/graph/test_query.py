@@ -218,7 +218,7 @@ def test_what_an_aggregate_refuses_names_the_step(query: Query) -> None:
 
 def test_only_an_aggregate_that_routes_late_tuples_has_them(query: Query) -> None:
     """The error says how to get them."""
-    with pytest.raises(UsageError, match="only an aggregate with route_late=True"):
+    with pytest.raises(UsageError, match="have one with route_late=True"):
         _ = items_of(query).late
 
 

@@ -556,3 +556,49 @@ def test_slack_may_leave_time_to_watermarks_alone():
     assert made.process(event(2, ("b", 1, 10**15))).results is None
     assert made.punctuate(3, 4).results is None
     assert rows_of(made.punctuate(3, 10**9 + 5).results)[0] == ("a", 10**9 + 5)
+
+
+# --- late tuples -----------------------------------------------------------------------------
+
+
+def test_a_function_sees_late_tuples_unless_they_are_routed():
+    """Late is what is behind the clock before the turn."""
+    for routed in (False, True):
+        made = operator(slack=2, route_late=routed)
+        made.process(event(0, ("a", 1, 10)))
+        outcome = made.process(event(1, ("a", 2, 7), ("b", 4, 8), ("a", 3, 9)))
+        assert rows_of(outcome.late) == ([("a", 2, 7)] if routed else [])
+        assert rows_of(outcome.results) == (
+            [("b", 4), ("a", 4)] if routed else [("a", 6), ("b", 4)]
+        )
+        assert made.late_tuples == (1 if routed else 0)
+
+
+def test_a_key_of_which_a_tuple_was_late_by_a_watermark_leaves_a_check():
+    """A replay may not meet that watermark, and would give the function what it never saw."""
+    made = operator(slack=100, route_late=True)
+    made.process(event(0, ("a", 1, 10), ("b", 1, 10)))
+    made.process(event(2, watermark=20))
+    outcome = made.process(event(2, ("a", 5, 15), ("c", 5, 15)))
+    assert rows_of(outcome.late) == [("a", 5, 15), ("c", 5, 15)]
+    assert made.ids_of(outcome.unrepeatable_slots).tolist() == [0]
+
+
+def test_a_replay_leaves_out_the_tuples_that_were_late():
+    """By the clock of the part's footprint, and of the tuples since."""
+    made = operator(slack=2, route_late=True)
+    made.process(event(0, ("a", 1, 10)))
+    again = restored(operator(slack=2, route_late=True), made, open_slots(made), -1, openings=True)
+    later = event(1, ("a", 100, 5), ("a", 2, 9))
+    made.process(later)
+    assert again.replay(event(0, ("a", 1, 10))) == 1
+    assert again.replay(later) == 1
+    again.end_replay()
+    assert rows_of(again.process(event(3, ("a", 0, 10))).results) == [("a", 3)]
+    assert rows_of(made.process(event(3, ("a", 0, 10))).results) == [("a", 3)]
+
+
+def test_late_tuples_cannot_be_routed_without_a_time():
+    """Nothing is late where no time is told."""
+    with pytest.raises(UsageError, match="give time='column'"):
+        operator(time=None, route_late=True)

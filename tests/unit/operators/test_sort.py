@@ -401,3 +401,19 @@ def test_waiting_tuples_are_taken_from_wherever_they_are():
             kept = np.flatnonzero(random.random(len(known)) < 0.3)
             waiting.keep(kept)
             known = [known[row] for row in kept]
+
+
+def test_late_tuples_leave_by_an_output_of_their_own_if_asked_for():
+    """Then what leaves a buffer is in order; the same tuples are late either way."""
+    schema = pa.schema([("t", pa.int64())])
+    batch = pa.RecordBatch.from_pydict({"t": [3, 5, 1, 4, 9, 2, 7]}, schema=schema)
+    found = {}
+    for routed in (False, True):
+        operator = SortSpec(("t",), 2, route_late=routed).operator(schema)
+        outcome = operator.process(StreamEvent(0, batch, END_OF_TIME))
+        found[routed] = outcome.results["t"].to_pylist()
+        late = [] if outcome.late is None else outcome.late["t"].to_pylist()
+        assert late == ([1, 2] if routed else [])
+        assert operator.late_tuples == 2
+    assert found[True] == sorted(found[True]) == [3, 4, 5, 7, 9]
+    assert sorted(found[False]) == [1, 2, *found[True]]

@@ -10,6 +10,10 @@ With timers of processing time the clock is that of the machine, which comes as 
 a position and moves it (`StreamEvent.tick`); tuples and watermarks tell nothing then, but the end
 of the stream does.  The function may look at it (`KeyedTuples.now`).
 
+A tuple is late whose time is before the clock as it stood before the turn.  The function sees it
+like any other, unless late tuples are routed: then it never does, and they leave by an output of
+their own.
+
 State is divided by key: a part opens with a key's first tuple and ends when the function forgets
 the key.  A turn is atomic: it is applied whole, or raises and nothing has changed.
 
@@ -20,12 +24,13 @@ the clock must be had again, too:
 - A footprint holds the clock of its time: an OPEN that of before its turn, a CHECK that of after.
   From there on tuples, or ticks, move it as they did before, for all input after T is replayed.
 - A watermark may not be repeated where it was.  A part whose timer fired by a watermark, beyond
-  what tuples had told, therefore leaves a CHECK with that turn (`Outcome.unrepeatable_slots`).
+  what tuples had told, or of which a tuple was late by one, therefore leaves a CHECK with that turn
+  (`Outcome.unrepeatable_slots`).
 - Timers that the log's clock has reached by tc have fired by tc: `end_replay` sees to it.
 
 Hence the replayed clock of a part is never ahead of what it was, and behind only where no timer of
-the part lies between.  A part that ended is not replayed; one that is forgotten by the replay shows
-that input or function are not those of the log (`ReplayMismatch`).
+the part lies between, and no tuple that was late.  A part that ended is not replayed; one that is
+forgotten by the replay shows that input or function are not those of the log (`ReplayMismatch`).
 """
 
 from __future__ import annotations
@@ -66,7 +71,7 @@ class ProcessSpec:
     `slack` holds the clock back by that much, or "watermarks" leaves it to these alone.
     `on_error` is "stop" or "divert": tuples for which the function fails go to the output "dead",
     with the error's text.  `timers` is "event" or "processing": by the clock of the stream, or of
-    the machine.
+    the machine.  `route_late` keeps late tuples from the function, on an output of their own.
     """
 
     function: Callable[..., Any]
@@ -80,9 +85,9 @@ class ProcessSpec:
     on_timer: Callable[..., Any] | None = None
     null_keys: str = "group"
     timers: str = "event"
+    route_late: bool = False
 
     kind: ClassVar[str] = "process"
-    route_late: ClassVar[bool] = False
 
     @property
     def operator_class(self) -> OperatorClass:
@@ -129,6 +134,7 @@ class ProcessSpec:
             "each_key": self.each_key,
             "null_keys": self.null_keys,
             **({"timers": self.timers} if self.by_machine else {}),
+            **({"route_late": True} if self.route_late else {}),
         }
 
     def code(self) -> Sequence[Callable[..., Any]]:
@@ -178,6 +184,8 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
             "timers='processing' goes by the clock of the machine: leave out time and slack, or "
             "take timers='event'"
         )
+    if spec.route_late and spec.time is None:
+        raise UsageError("late tuples are those behind the event time: give time='column'")
     if spec.on_timer is not None and not spec.each_key:
         raise UsageError(
             "on_timer is for functions of one key (each_key=True); a function of all keys is told "
@@ -272,10 +280,11 @@ class KeyedProcess:
         times, parts = self._times(event), self._parts
         keys = parts.keys.intern(event.batch, event.position)
         parts.ensure()
+        late = self._late(times, self.clock)
         turn = KeyedTurn(self.clock)
         before = self.clock, self._told_by_input, parts.next_timer, parts.open_parts
         try:
-            self._take_tuples(turn, event.batch, event.position, keys)
+            self._take_tuples(turn, event.batch, event.position, np.where(late, -1, keys))
             for clock in self._heard(event, times):
                 self.clock = max(self.clock, clock)
                 self._fire(turn, self.clock, None)
@@ -284,6 +293,10 @@ class KeyedProcess:
                 parts.put_back(slots, *rest)
             self.clock, self._told_by_input, parts.next_timer, parts.open_parts = before
             raise
+        if late.any():
+            self.late_tuples += int(np.count_nonzero(late))
+            turn.late = event.batch.filter(pa.array(late))
+            turn.by_watermark.append(keys[late & (times >= before[1])])
         outcome = self._outcome(turn, event.position)
         parts.forget_idle_keys()
         return outcome
@@ -294,6 +307,11 @@ class KeyedProcess:
 
     def _times(self, event: StreamEvent) -> Int64s:
         return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
+
+    def _late(self, times: Int64s, clock: Int64s | int) -> Array:
+        """Which tuples are kept from the function, by the clock before the turn."""
+        flags: Array = times < clock if self.spec.route_late else np.zeros(1, np.bool_)
+        return flags
 
     def _heard(self, event: StreamEvent, times: Int64s) -> tuple[int, int]:
         """What input has told of the time, then the watermark: that may come with it or behind."""
@@ -394,7 +412,7 @@ class KeyedProcess:
         dead = turn.dead_tuples(self.spec.by, self._dead_schema)
         return Outcome(
             results=turn.results(),
-            late=None,
+            late=turn.late,
             opened_slots=opened_slots[still],
             opened_ids=opened_ids[still],
             ended_ids=ended[ended < position],
@@ -432,8 +450,9 @@ class KeyedProcess:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
-        if late_tuples:
-            raise DamagedFrame("keyed processing has no late tuples, but its log counts some")
+        if late_tuples and not self.spec.route_late:
+            raise DamagedFrame("late tuples are not routed here, but the log counts some")
+        self.late_tuples = late_tuples
         check_clocks(np.array([clock], np.int64))
         self.clock, self._ticked, parts = clock, clock, self._parts
         opened = parts.read(openings, whole=False)
@@ -467,6 +486,9 @@ class KeyedProcess:
         behind[behind] = (self.opened_at[keys[behind]] >= 0) & (
             positions[behind] > self._applied[keys[behind]]
         )
+        if self.spec.route_late:
+            clocks = np.maximum(self._floor[keys[behind]], self._replay_clock)
+            behind[behind] = ~self._late(times[behind], clocks)
         turn = KeyedTurn(self.clock)
         self._take_tuples(turn, event.batch, event.position, np.where(behind, keys, -1))
         self._seen[keys[behind]] = True

@@ -24,6 +24,7 @@ class KeyedTurn:
     ended: list[Int64s] = field(default_factory=list)
     by_watermark: list[Int32s] = field(default_factory=list)
     dead: list[tuple[KeyedTuples, str]] = field(default_factory=list)
+    late: pa.RecordBatch | None = None
     # Slots with their state, timers and ids, before each call.
     before: list[tuple[Int32s, pa.RecordBatch, Int64s, Int64s]] = field(default_factory=list)
 

@@ -121,7 +121,10 @@ class SortBuffers:
         self.registers[EMITTED:] = 0
 
     def arrive(self, row: int, owners: Int32s, passed: Array) -> tuple[Int64s, Int32s, Int32s]:
-        """Let in the tuples from `row` on: rows that leave, slots opened, slots touched."""
+        """Let in the tuples from `row` on: rows that leave, slots opened, slots touched.
+
+        Rows that leave out of order are negative, as their complement.
+        """
         count = passed.size
         self._ensure_free(count if self.span == 0 else count // self.span + 2)
         opened, touched = np.empty(count, np.int32), np.empty(2 * count, np.int32)

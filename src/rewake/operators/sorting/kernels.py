@@ -145,7 +145,8 @@ def arrive(  # type: ignore[no-untyped-def]  # noqa: PLR0917
     """Let tuples in from number `i` on; returns where the arena was full.
 
     `span` is the length of a block, and 0 where each owner (key) has a buffer.  The first tuple is
-    at `row`; `passed` says which leave at once because the clock has passed them.
+    at `row`; `passed` says which leave at once because the clock has passed them.  Rows that leave
+    out of order are told as their complement.
     """
     for i in range(i, passed.size):  # noqa: B020, PLR1704
         new = row + i
@@ -155,7 +156,7 @@ def arrive(  # type: ignore[no-untyped-def]  # noqa: PLR0917
         full = buffer >= 0 and sizes[buffer] == limit
         if passed[i] or (full and _before(keys, positions, new, heap[starts[buffer]])):
             registers[DISORDER] += 1
-            _emit(registers, emitted, new)
+            _emit(registers, emitted, ~new)
             continue
         fresh = slot < 0
         if fresh:

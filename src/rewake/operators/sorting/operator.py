@@ -2,10 +2,11 @@
 
 Each tuple enters the buffer as it comes.  When that makes n, the smallest leaves: by the ordering
 columns, ties by arrival.  That is n - 1 passes of bubble sort.  A tuple that comes too late,
-smaller than one that has left, leaves all the same, and is counted (`late_tuples`).  At the end of
-the stream all leave, in order.  With `flush`, a tuple also leaves as soon as the watermark has
-passed its time, at once if it had when the tuple came (then it is counted, too).  With `per`, each
-key has a buffer of its own; what a watermark lets leave is ordered across keys.
+smaller than one that has left, leaves all the same, and is counted (`late_tuples`); where late
+tuples are routed it leaves by an output of their own, and the results of a buffer are in order.  At
+the end of the stream all leave, in order.  With `flush`, a tuple also leaves as soon as the
+watermark has passed its time, at once if it had when the tuple came (then it is late, too).  With
+`per`, each key has a buffer of its own; what a watermark lets leave is ordered across keys.
 
 The output is a function of the tuples in order and of where watermarks stand, never of how stream
 events are cut.
@@ -56,6 +57,7 @@ _SPARE_ROWS = 4096
 # Keys without tuples are forgotten once there are this many more of them than live ones.
 _SPARE_KEYS = 65_536
 _MOST_TUPLES = 2**31
+NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class SortSpec:
     """What a sort does: the columns to order `by`, and the size of the `buffer`.
 
     `per` names key columns, each key with a buffer of its own.  `flush` lets tuples leave when the
-    watermark passes the first ordering column, which must then be the event time.
+    watermark passes the first ordering column, which must then be the event time.  `route_late`
+    emits tuples that come too late on an output of their own; they are counted either way.
     """
 
     by: tuple[str, ...]
@@ -71,9 +74,9 @@ class SortSpec:
     per: tuple[str, ...] = ()
     flush: bool = False
     descending: bool = False
+    route_late: bool = False
 
     kind: ClassVar[str] = "sort"
-    route_late: ClassVar[bool] = False
     further_outputs: ClassVar[Sequence[str]] = ()
 
     @property
@@ -100,7 +103,8 @@ class SortSpec:
         described: dict[str, Any] = {"by": list(self.by), "buffer": self.buffer}
         if self.per:
             described["per"] = list(self.per)
-        chosen = {"flush": self.flush, "descending": self.descending}
+        names = ("flush", "descending", "route_late")
+        chosen = {name: getattr(self, name) for name in names}
         return described | {name: True for name, value in chosen.items() if value}
 
     def code(self) -> Sequence[Callable[..., Any]]:
@@ -195,9 +199,18 @@ class Sort:
             flushed, also = self._buffers.release(everything=self._ended, clock=self.clock)
             rows, touched = np.concatenate([rows, flushed]), np.concatenate([touched, also])
         opened, ended = self._buffers.settle(event.position, opened, touched)
-        results = self._tuples.take(rows) if rows.size else None
+        results, late = self._leaving(rows)
         self._drop_gone()
-        return Outcome(results, None, opened, self.ids_of(opened), ended, touched)
+        return Outcome(results, late, opened, self.ids_of(opened), ended, touched)
+
+    def _leaving(self, rows: Int64s) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
+        """Tuples that leave in order, and those out of it; they are told by the sign."""
+        late = NO_ROWS
+        if self.spec.route_late:
+            late, rows = ~rows[rows < 0], rows[rows >= 0]
+        rows = np.where(rows < 0, ~rows, rows)
+        taken = [self._tuples.take(each) if each.size else None for each in (rows, late)]
+        return taken[0], taken[1]
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
