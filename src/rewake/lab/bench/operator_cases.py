@@ -106,11 +106,19 @@ def _without_state() -> Iterator[Case]:
     yield Case(
         "map", FragmentProgram((doubled,)), [_ITEMS], items, ">= 20", not_logged, logged=False
     )
+    twice = MapStep((("", _twice),), many=True)
+    yield Case(
+        "map, two of each", FragmentProgram((twice,)), [_ITEMS], items, "", "every tuple is logged"
+    )
     split = SplitStep((("cheap", half),), "dear")
     routes = tuple(OutputRoute(FURTHER_PORTS + number) for number in range(2))
     divided = FragmentProgram(split=split, routes=routes)
     yield Case("split in two", divided, [_ITEMS], items, "", not_logged, logged=False)
     yield Case("union", FragmentProgram(), [_ITEMS], items, ">= 30", "every tuple is logged")
+
+
+def _twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.take(pa.array(np.arange(batch.num_rows).repeat(2)))
 
 
 def _aggregates() -> Iterator[Case]:

@@ -2,30 +2,44 @@
 
 Each runs as the planner would run it: what has state, or unites streams, is logged and synced under
 continuous eventual checkpointing; filters, maps and splits make their output again on demand and
-keep no log.  Of operators with state also: what one part takes in a snapshot, and how many parts a
-second can be snapshotted and restored.
+keep no log, unless a map makes several tuples of one.  Databases are files of SQLite.  Of operators
+with state also: what one part takes in a snapshot, and how many parts a second can be snapshotted
+and restored.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rewake.lab.bench.core import bench_folder
-from rewake.lab.bench.operator_cases import Case, cases
+from rewake.lab.bench.operator_cases import Case
+from rewake.lab.bench.operator_cases import cases as other_cases
+from rewake.lab.bench.operator_databases import (
+    LookupCase,
+    SinkWriting,
+    WritingCase,
+    database_cases,
+)
 from rewake.lab.bench.rows import Progress, Row
 from rewake.log.columns import pack_columns
-from rewake.model.errors import UsageError
+from rewake.model.errors import Unavailable, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import StoredParts
-from rewake.recovery.approach import approach_named
+from rewake.recovery.approach import Turn, approach_named
 from rewake.stores import create_log, open_log_writer
 
-__all__ = ["run"]
+__all__ = ["cases", "run"]
+
+
+def cases() -> Iterator[Case]:
+    """All of them: those that need nothing, then those with a database."""
+    yield from other_cases()
+    yield from database_cases()
 
 
 class _Transparent:
@@ -57,11 +71,18 @@ class _Logged:
     def run(self, events: Iterable[StreamEvent]) -> float:
         start = time.perf_counter()
         for event in events:
-            record = self._recovery.turn(event).record
+            record = self._turn(event).record
             if record is not None:
                 self._writer.append(record)
         self._writer.flush()
         return time.perf_counter() - start
+
+    def _turn(self, event: StreamEvent) -> Turn:
+        while True:
+            try:
+                return self._recovery.turn(event)
+            except Unavailable:
+                continue  # a database that has not answered yet was waited for
 
     @property
     def position(self) -> int:
@@ -74,7 +95,7 @@ class _Logged:
 
 def _measured(case: Case, folder: Path, rounds: int) -> list[Row]:
     with bench_folder(folder) as path:
-        contender = _Logged(case, path) if case.logged else _Transparent(case)
+        contender = _contender(case, path)
         turns = case.turns()
         contender.run(next(turns) for _ in range(case.warm))
         seconds = [
@@ -85,6 +106,14 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Row]:
     tuples = case.measured * case.event_tuples
     rate = tuples / 1e6 / statistics.median(seconds)
     return [Row(case.name, rate, "M tuples/s", case.target, case.note), *state]
+
+
+def _contender(case: Case, folder: Path) -> _Logged | _Transparent | SinkWriting:
+    if isinstance(case, WritingCase):
+        return SinkWriting(folder)
+    if isinstance(case, LookupCase):
+        return _Logged(case.at(folder), folder / "log")
+    return _Logged(case, folder) if case.logged else _Transparent(case)
 
 
 def _state(case: Case, contender: _Logged) -> list[Row]:

@@ -284,7 +284,7 @@ class KeyedProcess:
         turn = KeyedTurn(self.clock)
         before = self.clock, self._told_by_input, parts.next_timer, parts.open_parts
         try:
-            self._take_tuples(turn, event.batch, event.position, np.where(late, -1, keys))
+            self._take_tuples(turn, event.batch, event.position, np.where(late, np.int32(-1), keys))
             for clock in self._heard(event, times):
                 self.clock = max(self.clock, clock)
                 self._fire(turn, self.clock, None)
