@@ -145,11 +145,16 @@ def test_figures_of_every_shard_are_in_the_progress_and_among_the_metrics(
     """While the query runs; the rows that carried them are in nobody's results."""
     pytest.importorskip("prometheus_client")
     exporter = export_metrics(node_session)
+    names = ("open_windows", "extent_records", "extent_bytes", "replay_tuples", "checkpoint_bytes",
+             "predicted_recovery_seconds")  # fmt: skip
 
     def shards() -> set[str]:
+        """Those of which every figure is there."""
         samples = [each for family in exporter.registry.collect() for each in family.samples]
-        opened = [each for each in samples if each.name == "rewake_shard_open_windows"]
-        return {each.labels["shard"] for each in opened if each.value > 0}
+        found = {(each.name, each.labels["shard"]) for each in samples if each.value > 0}
+        return {
+            shard for _, shard in found if all((f"rewake_shard_{n}", shard) in found for n in names)
+        }
 
     def reached(number: int, place: str) -> None:
         if number == 1:

@@ -226,9 +226,10 @@ def kept_rates(folder: Path, node: str) -> Kept | None:
     return None
 
 
-def go_on_with_rates(folder: Path, node: str, rates: RecoveryRates) -> None:
+def go_on_with_rates(folder: Path, node: str, rates: RecoveryRates) -> Kept | None:
     """Take up what an earlier life of the node has kept, if there is something to be read."""
     kept = kept_rates(folder, node)
     if kept is not None:
         with suppress(UsageError):
             rates.go_on(kept.rates)
+    return kept

@@ -33,13 +33,13 @@ from rewake.model.errors import (
     Unavailable,
 )
 from rewake.net.authentication import Token
-from rewake.net.calibration import HOPS_MS, go_on_with_rates, keep_rates
 from rewake.net.connection import Connection
 from rewake.net.downstream import Downstream
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener, address_towards
 from rewake.net.loop import Loop
 from rewake.net.node_log import NodeLog
+from rewake.net.own_recovery import OwnRecovery
 from rewake.net.upstream import Upstream
 from rewake.net.warm import warm_up
 from rewake.node.commands import (
@@ -72,7 +72,7 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.recovery.rates import Costs
 
 # For the first word with the coordinator, and then for the epoch.
 _REACH_SECONDS = 5.0
@@ -86,7 +86,6 @@ _FULL_SECONDS = 0.25
 # How long a turn rests for which a system outside has no answer yet.
 _REST_SECONDS = 0.02
 _LINGER_SECONDS = 10.0
-_KEEP_RATES_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +141,7 @@ class NodeHost:
         self._node: Node
         self._upstream: Upstream
         self._downstream: Downstream
-        self._timings: dict[str, float] = {}
-        self._replaying = False
-        self._replay_started = 0.0
-        self._input_came: float | None = None
-        self._registered = time.perf_counter()
-        self._rates: RecoveryRates | None = None
-        self._rates_kept = float("-inf")
-        self._loaded = self._loaded_parts = self._replayed = 0
+        self._recovery = OwnRecovery(Path(task.folder), task.plan.name)
 
     # --- the life of an attempt --------------------------------------------------------------
 
@@ -187,7 +179,7 @@ class NodeHost:
         me = socket.gethostname()
         connection.send(Register(self._plan.name, self._listener.address, os.getpid(), me))
         self._control = connection
-        self._registered = time.perf_counter()
+        self._recovery.registered()
         self._loop.add(connection, self)
         self._points.hit("node.registered")
 
@@ -220,26 +212,10 @@ class NodeHost:
         self._points.hit("recovery.before_loading")
         self._node = Node.recover(plan, epoch, frames, limits=task.limits, **following)
         self._points.hit("recovery.after_loading")
-        self._timings["load_ms"] = (time.perf_counter() - started) * 1e3
-        self._replaying = self._node.recovering
-        self._replay_started = time.perf_counter()
-        self._use_rates()
+        load_ms = (time.perf_counter() - started) * 1e3
+        anew = not following.get("next_sequence")
+        self._recovery.loaded(self._node, task.costs, load_ms, anew=anew)
         self._open_ends(epoch)
-
-    def _use_rates(self) -> None:
-        """Begin with what was calibrated, if the approach goes by what recoveries cost."""
-        foretelling = self._node.foretelling
-        self._rates = None if foretelling is None else foretelling.rates
-        if self._rates is not None:
-            self._rates.clock = time.thread_time
-            if self._task.costs is not None:
-                self._rates.start_from(self._task.costs)
-            go_on_with_rates(Path(self._task.folder), self._plan.name, self._rates)
-        if self._replaying:
-            progress = self._node.progress()
-            self._loaded = int(progress.get("extent_records", 0))
-            self._loaded_parts = int(progress.get("open_windows", 0))
-            self._replayed = self._node.replay_tuples
 
     def _open_ends(self, epoch: int) -> None:
         plan, node = self._plan, self._node
@@ -298,7 +274,7 @@ class NodeHost:
         for _ in range(0 if self._resting else _TURNS_PER_ROUND):
             self._points.hit("node.before_work")
             before = node.turns
-            if self._replaying:
+            if self._recovery.replaying:
                 self._points.hit("recovery.replaying")
             # What it worked, not what it waited for a processor: the budget is one of work.
             started = time.thread_time()
@@ -308,17 +284,17 @@ class NodeHost:
                 self._rest(error)
                 break
             self._trouble = ""
-            if self._rates is not None and not self._replaying:
-                node.took(self._rates, (time.thread_time() - started) * 1e6)
+            if self._recovery.rates is not None and not self._recovery.replaying:
+                node.took(self._recovery.rates, (time.thread_time() - started) * 1e6)
             if commands:
                 self._perform("work", commands)
             if node.turns == before:
                 break
             busy = True
-            if self._replaying and self._input_came is None:
-                self._input_came = time.perf_counter()
-        if self._replaying and not node.recovering:
-            self._end_of_replay()
+            self._recovery.took_a_turn()
+        if self._recovery.replaying and not node.recovering:
+            self._points.hit("recovery.replayed")
+            self._recovery.replayed(node)
         if self._unread:
             self._read_log()
         return busy
@@ -332,53 +308,23 @@ class NodeHost:
     def _go_on(self) -> None:
         self._resting = False
 
-    def _end_of_replay(self) -> None:
-        self._replaying = False
-        now = time.perf_counter()
-        self._timings["replay_ms"] = (now - self._replay_started) * 1e3
-        self._points.hit("recovery.replayed")
-        if self._rates is not None:
-            self._learn(self._rates, now)
-            self._keep_rates()
-
-    def _learn(self, rates: RecoveryRates, now: float) -> None:
-        """What this recovery cost; to wait for the first input costs the same for any amount."""
-        load_ms = self._timings["load_ms"]
-        replay_ms = 0.0 if self._input_came is None else (now - self._input_came) * 1e3
-        rates.recovered(
-            records=self._loaded,
-            load_us=load_ms * 1e3,
-            tuples=self._replayed,
-            replay_us=replay_ms * 1e3,
-            fixed_ms=max((now - self._registered) * 1e3 - load_ms - replay_ms, 0.0) + HOPS_MS,
-            parts=self._loaded_parts,
-        )
-
-    def _keep_rates(self) -> None:
-        """For the next life: whatever was seen may be lost at any moment."""
-        if self._rates is not None and not self._replaying:
-            figures = self._node.progress()
-            keep_rates(Path(self._task.folder), self._plan.name, self._rates, figures)
-            self._rates_kept = self._loop.now()
-
     def _on_durable(self) -> None:
         assert self._log is not None
         self._points.hit("node.before_durable")
         self._perform("durable", self._node.durable(self._log.durable()))
-        if "resumed_at" not in self._timings and not self._node.recovering:
+        if "resumed_at" not in self._recovery.timings and not self._node.recovering:
             # The machine's own clock, so that whoever watches from outside can compare.
-            self._timings["resumed_at"] = time.monotonic()
+            self._recovery.timings["resumed_at"] = time.monotonic()
 
     def _heartbeat(self) -> None:
         self._tell_progress()
         self._perform("tick", self._node.tick(time.monotonic() * 1e3))
-        if self._loop.now() > self._rates_kept + _KEEP_RATES_SECONDS:
-            self._keep_rates()
+        self._recovery.keep_rates_at(self._loop.now(), self._node)
         self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
 
     def _tell_progress(self) -> None:
         assert self._control is not None
-        progress: dict[str, Any] = self._node.progress() | self._timings
+        progress: dict[str, Any] = self._node.progress() | self._recovery.timings
         progress["recovering"] = self._node.recovering
         foretelling = self._node.foretelling
         if foretelling is not None and foretelling.advice:

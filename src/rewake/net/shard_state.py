@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
@@ -138,6 +138,8 @@ class ShardState:
         self._since_trim = 0
         self._kept: list[pa.RecordBatch] | None = None
         self._record_bytes = 0
+        # What opening the shard took in this life, and was expected to; nothing of a new one.
+        self._recovery_seconds = self._foretold_seconds = 0.0
         started = time.monotonic()
         self._create()
         self._writer = open_log_writer(self.folder, epoch=epoch, holder=holder, limits=_LIMITS)
@@ -169,6 +171,9 @@ class ShardState:
         last = None if identity is None else BatchIdentity.decode(identity)
         self._batches = ShardBatches(str(self.folder), last)
         progress = self._state.progress()
+        if last is not None:
+            foretold = self._predicted_seconds(progress)  # before this recovery is learnt from
+            self._recovery_seconds, self._foretold_seconds = time.monotonic() - started, foretold
         replay_us = float(progress["replay_tuples"]) * self._rates.replay_us
         self._rates.recovered(
             records=int(progress["extent_records"]),
@@ -177,6 +182,10 @@ class ShardState:
             replay_us=0.0,
             fixed_ms=(opened - started) * 1e3,
         )
+
+    def _predicted_seconds(self, progress: Mapping[str, Any]) -> float:
+        records, tuples = float(progress["extent_records"]), float(progress["replay_tuples"])
+        return self._rates.predicted_ms(records, tuples) / 1e3
 
     def _with_frames(self, use: Callable[[Iterator[Frame]], Any]) -> Any:
         reader = open_log_reader(self.folder)
@@ -270,15 +279,16 @@ class ShardState:
     def figures(self) -> dict[str, Any]:
         """What the progress of Spark's query shows of this shard."""
         progress = self._state.progress()
-        records, tuples = float(progress["extent_records"]), float(progress["replay_tuples"])
         return {
             "open_windows": int(progress["open_windows"]),
-            "extent_records": int(records),
-            "replay_tuples": int(tuples),
+            "extent_records": int(progress["extent_records"]),
+            "replay_tuples": int(progress["replay_tuples"]),
             "replay_bytes": int(progress["replay_bytes"]),
             "extent_bytes": int(progress["extent_bytes"]),
             "checkpoint_bytes": self._record_bytes,
-            "predicted_recovery_seconds": self._rates.predicted_ms(records, tuples) / 1e3,
+            "predicted_recovery_seconds": self._predicted_seconds(progress),
+            "last_recovery_seconds": self._recovery_seconds,
+            "last_recovery_predicted_seconds": self._foretold_seconds,
             "way": str(progress["way"]),
             "late_tuples": int(self._state.operator.late_tuples),
             "epoch": self.epoch,

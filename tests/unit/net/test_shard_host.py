@@ -57,8 +57,11 @@ def test_a_task_elsewhere_asks_the_owner_and_takes_over_only_when_it_is_gone(
         (owner,) = host_pids(tmp_path)
         one.kill()
         until(lambda: not alive(owner))
+        assert figures["last_recovery_seconds"] == 0
         results, figures = other.ask_all(tmp_path, 2, [(1, 5)])
         assert (results, figures["epoch"]) == ([(1, 7)], 1)
+        assert figures["last_recovery_seconds"] > 0
+        assert figures["last_recovery_predicted_seconds"] > 0
 
 
 def test_an_owner_that_sleeps_is_superseded_and_refused_when_it_wakes(

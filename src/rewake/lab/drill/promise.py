@@ -13,12 +13,15 @@ from typing import Any
 from rewake.graph.plan import NodePlan, Plan
 from rewake.model.units import duration_ns
 from rewake.net.calibration import calibrate, kept_rates
+from rewake.net.recoveries import KeptRecovery, kept_recoveries
 from rewake.recovery.rates import Costs, RecoveryRates
 
 __all__ = ["explained", "in_short", "standing"]
 
 _NEEDED = ("extent_records", "replay_tuples", "replay_from", "predicted_ms", "target_ms",
            "margin_ms", "fixed_ms", "load_us", "replay_us")  # fmt: skip
+# Of the recoveries that a query has behind it, the latest are shown.
+_SHOWN = 5
 
 
 def standing(said: Mapping[str, Any]) -> list[str]:
@@ -83,11 +86,32 @@ def explained(plan: Plan, folder: Path | None) -> list[str]:
         told = [] if kept is None else standing(kept.figures)
         if kept is not None and told:
             age = max(time.time() - kept.at, 0.0)
-            lines += [f"    {line}" for line in [f"as it was {age:,.0f} s ago:", *told]]
+            told = [f"as it was {age:,.0f} s ago:", *told, *_recoveries(folder, node.name)]
+            lines += [f"    {line}" for line in told]
             continue
         costs = calibrate() if costs is None else costs
         lines += [f"    {line}" for line in _possible(_target_ms(node), costs)]
     return lines
+
+
+def _recoveries(folder: Path | None, node: str) -> Iterator[str]:
+    """What the node's latest recoveries took beyond the restart, each beside its prediction."""
+    kept = [] if folder is None else kept_recoveries(folder, node)
+    if kept:
+        late = sum(not each.within for each in kept)
+        yield f"recoveries so far: {len(kept)}, {late} too late; the latest:"
+    for each in kept[-_SHOWN:]:
+        yield f"  {_recovery(each)}"
+
+
+def _recovery(kept: KeptRecovery) -> str:
+    ago = max(time.time() - kept.at, 0.0)
+    predicted = "unknown" if kept.predicted_ms is None else f"{kept.predicted_ms:,.0f} ms"
+    return (
+        f"{ago:,.0f} s ago: took {kept.achieved_ms:,.0f} ms, predicted {predicted}, promised "
+        f"{kept.target_ms:,.0f} ms; {kept.records:,} records loaded, {kept.tuples:,} tuples "
+        "replayed"
+    )
 
 
 def _target_ms(node: NodePlan) -> float:

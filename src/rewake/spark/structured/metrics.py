@@ -6,9 +6,12 @@
 
     rewake_shard_open_windows{query,operator,shard}          windows that are open: N
     rewake_shard_extent_records{...}                         records that a recovery would load: q
+    rewake_shard_extent_bytes{...}                           bytes of the log that it would read
     rewake_shard_replay_tuples{...}                          tuples that it would replay: u
     rewake_shard_checkpoint_bytes{...}                       bytes logged for the last batch
     rewake_shard_predicted_recovery_seconds{...}             how long it would take
+    rewake_shard_last_recovery_seconds{...}                  how long it took when it last did
+    rewake_shard_last_recovery_predicted_seconds{...}        and how long it should have
 
 What always holds: the metrics of a query are there from its first batch until it ends; a shard that
 had no rows in a batch keeps its figures.  Nothing listens unless a port was given, and then on
@@ -31,9 +34,12 @@ __all__ = ["GAUGES", "MetricsExporter", "export_metrics"]
 GAUGES: Final = {
     "open_windows": "Windows that are open",
     "extent_records": "Records of the log that a recovery would load",
+    "extent_bytes": "Bytes of the log that a recovery would read",
     "replay_tuples": "Tuples that a recovery would replay",
     "checkpoint_bytes": "Bytes that the last batch left in the log",
     "predicted_recovery_seconds": "How long a recovery would take if the crash were now",
+    "last_recovery_seconds": "How long the shard's last recovery took; 0 without one",
+    "last_recovery_predicted_seconds": "How long that recovery was expected to take",
 }
 _LABELS: Final = ("query", "operator", "shard")
 

@@ -35,7 +35,8 @@ FIGURES_COLUMN: Final = "_rewake"
 FIGURES: Final = (
     "shard int, batch long, open_windows long, extent_records long, extent_bytes long, "
     "replay_tuples long, replay_bytes long, checkpoint_bytes long, "
-    "predicted_recovery_seconds double, way string, late_tuples long, epoch long"
+    "predicted_recovery_seconds double, last_recovery_seconds double, "
+    "last_recovery_predicted_seconds double, way string, late_tuples long, epoch long"
 )
 
 
