@@ -10,7 +10,7 @@ from rewake.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rewake.lab.bench.recover_within import Evidence
-    from rewake.lab.bench.rows import Row
+    from rewake.lab.bench.rows import Measured, Row
     from rewake.lab.report import Facts
 
 _Report = Annotated[
@@ -37,7 +37,8 @@ Examples:
   rewake bench core --json > core.json
   rewake bench core --folder /mnt/fast
 
-Exits with 0 whether or not the targets are met; the rows say which are.
+Exits with 0 whether or not the targets are met; the rows say which are.  Ctrl-C ends it early, with
+130: what is complete is shown and kept, and what is missing is said.
 """
 
 
@@ -57,8 +58,10 @@ def core(
 
     facts = _facts(report)
     with Console(stderr=True).status("starting") as status:
-        rows = run(folder.absolute(), lambda name: status.update(f"measuring: {name}"), quick=quick)
-    _finish(rows, "rewake bench core", facts, report, as_json=as_json)
+        found = run(
+            folder.absolute(), lambda name: status.update(f"measuring: {name}"), quick=quick
+        )
+    _finish(found, "rewake bench core", facts, report, as_json=as_json)
 
 
 _ENGINE_HELP = """\
@@ -70,7 +73,8 @@ Examples:
   rewake bench engine --minutes 10     also memory, with a kill every 30 seconds
   rewake bench engine --json > engine.json
 
-Exits with 0 whether or not the targets are met; the rows say which are.
+Exits with 0 whether or not the targets are met; the rows say which are.  Ctrl-C ends it early, with
+130: what is complete is shown and kept, and what is missing is said.
 """
 
 
@@ -94,8 +98,10 @@ def engine(
     scale = replace(QUICK if quick else Scale(), minutes=minutes)
     facts = _facts(report)
     with Console(stderr=True).status("starting") as status:
-        rows = run(folder.absolute(), lambda name: status.update(f"measuring: {name}"), scale=scale)
-    _finish(rows, "rewake bench engine", facts, report, as_json=as_json)
+        found = run(
+            folder.absolute(), lambda name: status.update(f"measuring: {name}"), scale=scale
+        )
+    _finish(found, "rewake bench engine", facts, report, as_json=as_json)
 
 
 _OPERATORS_HELP = """\
@@ -108,7 +114,8 @@ Examples:
   rewake bench operators --json > operators.json
 
 Takes 3 to 5 minutes, with --quick one or two.  Exits with 0 whether or not the targets are met; the
-rows say which are.
+rows say which are.  Ctrl-C ends it early, with 130: what is complete is shown and kept, and what is
+missing is said.
 """
 
 
@@ -131,13 +138,13 @@ def operators(
 
     facts = _facts(report)
     with Console(stderr=True).status("starting") as status:
-        rows = run(
+        found = run(
             folder.absolute(),
             lambda name: status.update(f"measuring: {name}"),
             quick=quick,
             only=only or (),
         )
-    _finish(rows, "rewake bench operators", facts, report, as_json=as_json)
+    _finish(found, "rewake bench operators", facts, report, as_json=as_json)
 
 
 _STRUCTURED_HELP = """\
@@ -150,7 +157,8 @@ Examples:
   rewake bench structured --json > structured.json
 
 Takes 11 to 15 minutes, with --quick a few.  Exits with 0 whether or not the targets are met; the
-rows say which are.
+rows say which are.  Ctrl-C ends it early, with 130: what is complete is shown and kept, and what is
+missing is said.
 """
 
 
@@ -171,8 +179,10 @@ def structured(
     scale = QUICK if quick else Scale()
     facts = _facts(report)
     with Console(stderr=True).status("starting") as status:
-        rows = run(folder.absolute(), lambda name: status.update(f"measuring: {name}"), scale=scale)
-    _finish(rows, "rewake bench structured", facts, report, as_json=as_json)
+        found = run(
+            folder.absolute(), lambda name: status.update(f"measuring: {name}"), scale=scale
+        )
+    _finish(found, "rewake bench structured", facts, report, as_json=as_json)
 
 
 _RECOVER_WITHIN_HELP = """\
@@ -236,8 +246,7 @@ def _print_evidence(evidence: "Evidence", *, as_json: bool) -> None:
         typer.echo(json.dumps(said, indent=2))
     else:
         _print_table(rows, "rewake bench recover-within")
-    for missing in evidence.missing:
-        typer.echo(f"interrupted; not measured: {missing}", err=True)
+    _say_missing(evidence.missing)
 
 
 _PEERS_HELP = """\
@@ -315,16 +324,23 @@ def _facts(report: Path | None) -> "Facts":
 
 
 def _finish(
-    rows: list["Row"], title: str, facts: "Facts", report: Path | None, *, as_json: bool
+    found: "Measured", title: str, facts: "Facts", report: Path | None, *, as_json: bool
 ) -> None:
     """Show the rows in every way that was asked for; targets do not change the exit code."""
     if as_json:
-        typer.echo(json.dumps({"rows": [row.as_json() for row in rows]}, indent=2))
+        said = {"rows": [row.as_json() for row in found.rows], "missing": found.missing}
+        typer.echo(json.dumps(said, indent=2))
     else:
-        _print_table(rows, title)
+        _print_table(found.rows, title)
     if report is not None:
-        _write_page(rows, report, title, facts, {})
-    raise typer.Exit(ExitCode.OK)
+        _write_page(found.rows, report, title, facts, {"missing": found.missing})
+    _say_missing(found.missing)
+    raise typer.Exit(ExitCode.INTERRUPTED if found.missing else ExitCode.OK)
+
+
+def _say_missing(missing: list[str]) -> None:
+    for each in missing:
+        typer.echo(f"interrupted; not measured: {each}", err=True)
 
 
 def _write_page(

@@ -12,7 +12,7 @@ from rewake.model.errors import UsageError
 def test_every_case_runs_as_the_planner_would_run_it(case, tmp_path, monkeypatch):
     """A few turns of each; what has state says what a part takes."""
     monkeypatch.setattr(bench, "cases", lambda: iter([replace(case, warm=3, measured=2)]))
-    rows = bench.run(tmp_path, lambda _: None, quick=True)
+    rows = bench.run(tmp_path, lambda _: None, quick=True).rows
     assert rows[0].name == case.name
     assert all(row.value > 0 for row in rows)
     if case.program.stateful is not None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rewake.cli.app import app
 from rewake.lab.bench.report import write_bench_report
-from rewake.lab.bench.rows import Row
+from rewake.lab.bench.rows import Measured, Row, measure
 from rewake.lab.drill.node_history import NodeHistory
 from rewake.lab.drill.report import write_report
 from rewake.lab.report import Raw, data_folder, external_references, facts_now
@@ -98,13 +98,51 @@ def test_a_benchmark_writes_a_page_when_asked(
     """Beside its figures on stdout, which stay as they are for a program."""
     from rewake.lab.bench import core
 
-    monkeypatch.setattr(core, "run", lambda *_args, **_more: [Row("append", 20.0, "x", ">= 15")])
+    measured = Measured([Row("append", 20.0, "x", ">= 15")])
+    monkeypatch.setattr(core, "run", lambda *_args, **_more: measured)
     path = tmp_path / "core.html"
     done = CliRunner().invoke(app, ["bench", "core", "--json", "--report", str(path)])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["rows"]) == 1
     assert "1 of 1" in path.read_text()
     assert (tmp_path / "core-data" / "manifest.json").is_file()
+
+
+def test_an_interrupted_benchmark_shows_what_it_has_and_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In what a program reads, on the page and in words; and the exit code is that of Ctrl-C."""
+    from rewake.lab.bench import operators
+
+    def interrupted(case: operators.Case, *_more: object) -> list[Row]:
+        if case.name == "map":
+            raise KeyboardInterrupt
+        return [Row(case.name, 1.0, "x")]
+
+    monkeypatch.setattr(operators, "_measured", interrupted)
+    path = tmp_path / "operators.html"
+    asked = ["--only", "filter", "--only", "map", "--only", "union", "--report", str(path)]
+    done = CliRunner().invoke(app, ["bench", "operators", "--json", *asked])
+    assert done.exit_code == 130, done.output
+    said = json.loads(done.stdout)
+    assert [row["name"] for row in said["rows"]] == ["filter"]
+    assert said["missing"][0] == "map"
+    assert "interrupted; not measured: union" in done.stderr
+    assert "Not measured" in path.read_text()
+
+
+def test_nothing_is_begun_behind_a_part_that_was_interrupted() -> None:
+    """Rows from before stay, and all that comes later is missing."""
+
+    def interrupted() -> list[Row]:
+        raise KeyboardInterrupt
+
+    begun: list[str] = []
+    first, last = Row("a", 1.0, "x"), ("b", lambda: [Row("b", 1.0, "x")])
+    found = measure([("a", lambda: [first]), ("stop", interrupted), last], begun.append)
+    assert found == Measured([first], ["stop", "b"])
+    assert measure([last], begun.append, found) == Measured([first], ["stop", "b", "b"])
+    assert begun == ["a", "stop"]
 
 
 @pytest.mark.parametrize("rows", [0, 2])

@@ -14,14 +14,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.lab.bench.rows import Progress, Row, alternate, median_ratio
+from rewake.lab.bench.rows import (
+    Measured,
+    Part,
+    Progress,
+    Row,
+    alternate,
+    measure,
+    median_ratio,
+)
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.log.pipeline import Limits
 from rewake.model.errors import OperatingFault
@@ -266,10 +274,10 @@ def _append_against_dd(folder: Path, rounds: int) -> list[Row]:
     ]
 
 
-def run(folder: Path, progress: Progress, *, quick: bool = False) -> list[Row]:
+def run(folder: Path, progress: Progress, *, quick: bool = False) -> Measured:
     """All figures; `quick` runs fewer rounds, for trying it out."""
     rounds = 3 if quick else 11
-    steps: list[tuple[str, Callable[[], list[Row]]]] = [
+    parts: list[Part] = [
         ("throughput with and without fault tolerance", lambda: _throughput(folder, rounds)),
         (
             "string keys",
@@ -300,8 +308,4 @@ def run(folder: Path, progress: Progress, *, quick: bool = False) -> list[Row]:
         ("loading an eventual checkpoint", lambda: [_checkpoint_load(folder)]),
         ("appending against dd", lambda: _append_against_dd(folder, rounds)),
     ]
-    rows: list[Row] = []
-    for name, step in steps:
-        progress(name)
-        rows += step()
-    return rows
+    return measure(parts, progress)

@@ -23,7 +23,7 @@ from rewake.connectors.file_sink import FileSink
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
-from rewake.lab.bench.rows import Progress, Row
+from rewake.lab.bench.rows import Measured, Part, Progress, Row, measure
 from rewake.lab.drill.queries import ItemDrill
 from rewake.lab.drill.run import DrillResult, run_drill
 from rewake.lab.drill.when import Strike
@@ -200,21 +200,31 @@ def _memory(session: Any, parent: Path, minutes: float) -> list[Row]:
     ]
 
 
-def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> list[Row]:
+def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Measured:
     """All figures."""
     scale = scale or Scale()
     progress("starting Spark")
     session = local_session(nodes=_NODES)
     try:
-        progress("throughput, with and without logs, and Spark's own state")
-        rows, fastest = _speed(session, folder, scale)
-        progress("latency at half of the maximum")
-        rows += _latency(session, folder, scale, fastest)
-        progress("kill and recover")
-        rows += _recovery(session, folder, scale)
-        if scale.minutes:
-            progress(f"memory over {scale.minutes:g} minutes with a kill every 30 seconds")
-            rows += _memory(session, folder, scale.minutes)
-        return rows
+        return measure(_parts(session, folder, scale), progress)
     finally:
         session.stop()
+
+
+def _parts(session: Any, folder: Path, scale: Scale) -> list[Part]:
+    fastest = 0.0
+
+    def speed() -> list[Row]:
+        nonlocal fastest
+        rows, fastest = _speed(session, folder, scale)
+        return rows
+
+    parts: list[Part] = [
+        ("throughput, with and without logs, and Spark's own state", speed),
+        ("latency at half of the maximum", lambda: _latency(session, folder, scale, fastest)),
+        ("kill and recover", lambda: _recovery(session, folder, scale)),
+    ]
+    if scale.minutes:
+        about = f"memory over {scale.minutes:g} minutes with a kill every 30 seconds"
+        parts.append((about, lambda: _memory(session, folder, scale.minutes)))
+    return parts

@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from rewake.lab.bench.operator_databases import (
     WritingCase,
     database_cases,
 )
-from rewake.lab.bench.rows import Progress, Row
+from rewake.lab.bench.rows import Measured, Part, Progress, Row, measure
 from rewake.log.columns import pack_columns
 from rewake.model.errors import Unavailable, UsageError
 from rewake.model.stream_event import StreamEvent
@@ -144,14 +145,12 @@ def _state(case: Case, contender: _Logged) -> list[Row]:
 
 def run(
     folder: Path, progress: Progress, *, quick: bool = False, only: Sequence[str] = ()
-) -> list[Row]:
+) -> Measured:
     """All figures, or those of cases whose names start with one of `only`."""
     chosen = [case for case in cases() if not only or case.name.startswith(tuple(only))]
     if not chosen:
         known = ", ".join(case.name for case in cases())
         raise UsageError(f"no operator is called {only[0]!r}; there are: {known}")
-    rows: list[Row] = []
-    for case in chosen:
-        progress(case.name)
-        rows += _measured(case, folder, 3 if quick else 9)
-    return rows
+    rounds = 3 if quick else 9
+    parts: list[Part] = [(case.name, partial(_measured, case, folder, rounds)) for case in chosen]
+    return measure(parts, progress)

@@ -2,13 +2,16 @@
 
 Absolute times are noise on a shared machine.  Contenders take turns in short rounds, and a ratio is
 the median over the rounds of the ratio within a round, so that a slow minute hurts both alike.
+
+What always holds: a benchmark that is interrupted keeps the rows of the parts that are complete,
+and says which parts are missing.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Progress = Callable[[str], None]
@@ -39,6 +42,37 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """The row for a program."""
         return asdict(self) | {"value": float(f"{self.value:.4g}"), "met": self.met}
+
+
+Part = tuple[str, Callable[[], list[Row]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured, and, of a benchmark that was interrupted, what was not."""
+
+    rows: list[Row] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def measure(parts: Sequence[Part], progress: Progress, before: Measured | None = None) -> Measured:
+    """Measure part by part, behind those of `before`.
+
+    Ctrl-C ends it early: the rows of the parts that are complete are kept, and of those that come
+    behind an interrupted one nothing is begun.
+    """
+    rows = [] if before is None else list(before.rows)
+    missing = [] if before is None else list(before.missing)
+    for name, part in parts:
+        if not missing:
+            progress(name)
+            try:
+                rows += part()
+                continue
+            except KeyboardInterrupt:
+                pass
+        missing.append(name)
+    return Measured(rows, missing)
 
 
 def alternate(contenders: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:

@@ -17,7 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from rewake.lab.bench.rows import Progress, Row, alternate, median_ratio
+from rewake.lab.bench.rows import (
+    Measured,
+    Part,
+    Progress,
+    Row,
+    alternate,
+    measure,
+    median_ratio,
+)
 from rewake.lab.bench.structured_contenders import (
     HEADLINE,
     OURS,
@@ -74,16 +82,23 @@ QUICK: Final = Scale(
 )
 
 
-def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> list[Row]:
+def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Measured:
     """All figures."""
     scale = scale or Scale()
     progress("starting Spark")
     with _quiet_session(folder) as session:
         bench = _Bench(session, folder, progress, scale)
-        rows = bench.few_ids() + bench.many_ids() + bench.count_windows()
-        progress("reading and writing streams")
-        rows += stream_rows(session, folder, scale.stream_rows, scale.stream_rounds)
-    return rows + _restarts(folder, progress, scale.restarts)
+        parts: list[Part] = [
+            (f"running average over {_FEW_IDS:,} ids", bench.few_ids),
+            (f"running average over {_MANY_IDS:,} ids", bench.many_ids),
+            (f"count windows of {_WINDOW}", bench.count_windows),
+            ("reading and writing streams",
+             lambda: stream_rows(session, folder, scale.stream_rows, scale.stream_rounds)),
+        ]  # fmt: skip
+        found = measure(parts, progress)
+    # Other applications, with a Spark of their own.
+    restarts = partial(_restarts, folder, progress, scale.restarts)
+    return measure([("kill -9 of the whole application", restarts)], progress, found)
 
 
 class _Bench:
