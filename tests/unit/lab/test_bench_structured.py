@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rewake.lab.bench import structured
 from rewake.lab.bench.structured import _batch_times, _written
 from rewake.lab.bench.structured_contenders import (
     HEADLINE,
     OURS,
+    PER_KEY,
     Batch,
     Contender,
     Written,
@@ -121,8 +123,41 @@ def test_bytes_written_are_compared_with_their_target(tmp_path: Path) -> None:
 
 def test_small_batches_are_compared_by_their_time() -> None:
     """The ratio is the median of the ratios within rounds; more than 1 is too slow."""
-    rows = _batch_times(1000, [OURS, HEADLINE], [[0.2, 0.2, 0.9], [0.1, 0.1, 0.9]])
+    runs = [[0.2, 0.2, 0.9], [0.1, 0.1, 0.9]]
+    rows = _batch_times(1000, 100_000, [OURS, HEADLINE], runs)
     assert [(row.value, row.met) for row in rows] == [(200, None), (100, None), (2, False)]
+    assert rows[-1].name == "time per 1,000-row batch: rewake / RocksDB with changelog"
+    many = _batch_times(1000, 1_000_000, [OURS, HEADLINE], runs)
+    assert many[-1].name.startswith("time per 1,000-row batch, 1,000,000 ids")
+
+
+def test_every_number_of_ids_meets_every_size_of_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running averages and count windows, 100,000 and 1,000,000 ids, 1,000 to 1,000,000 rows."""
+
+    def run(self: Contender, rows: int, *, skip: int, count: int) -> float:
+        self.measured.append(Batch(rows, rows, 0.5))
+        self.appeared[rows] = Written(1, 800, 0)
+        return 0.5
+
+    monkeypatch.setattr(Contender, "run", run)
+    monkeypatch.setattr(Contender, "bytes_per_batch", lambda _self, _rows: 100.0)
+    bench = structured._Bench(None, tmp_path, lambda _name: None, structured.Scale())
+    names = [row.name for row in (*bench.few_ids(), *bench.many_ids(), *bench.count_windows())]
+    assert len(names) == len(set(names)), "two figures of one name cannot be told apart"
+    for ids in ("100,000", "1,000,000"):
+        for size in ("100,000", "1,000,000"):
+            for about in ("running average", "count-10 windows"):
+                assert any(
+                    name.startswith(f"{about}, {ids} ids, {size}-row batches: rewake")
+                    for name in names
+                )
+        assert f"count-10 windows, {ids} ids, 1,000-row batches: rewake" in names
+        for api in PER_KEY:
+            assert f"count-10 windows, {ids} ids, 4,000-row batches: {api}" in names
+    timed = [name for name in names if name.startswith("time per 1,000-row batch")]
+    assert sum("rewake /" in name for name in timed) == 2
 
 
 def test_progress_tells_what_a_batch_took() -> None:

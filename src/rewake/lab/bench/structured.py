@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,7 @@ _MANY_IDS: Final = 1_000_000
 _LARGE: Final = 1_000_000
 _MEDIUM: Final = 100_000
 _SMALL: Final = 1_000
+_SIZES: Final = (_LARGE, _MEDIUM, _SMALL)
 _LONG_WINDOW: Final = 1_000
 _WINDOW: Final = 10
 _CORES: Final = 2
@@ -114,11 +115,29 @@ class _Bench:
         """Running averages over 100,000 ids, batches of all sizes, and what they write."""
         with scratch(self._parent) as folder:
             mine, theirs, others = self._running(folder, _FEW_IDS)
-            speeds, sizes = [], []
-            for size, target in ((_LARGE, ">= 1"), (_MEDIUM, ">= 1.5"), (_SMALL, "")):
-                speeds += self._side_by_side(mine, theirs, others, size, target)
-                sizes += _written(mine, theirs, size, "running average", "<= 1")
-            return speeds + sizes + self._long_windows(folder, theirs)
+            rows = self._all_sizes(mine, theirs, others, {_LARGE: ">= 1", _MEDIUM: ">= 1.5"})
+            return rows + self._long_windows(folder, theirs)
+
+    def many_ids(self) -> list[Row]:
+        """The same over a million ids."""
+        with scratch(self._parent) as folder:
+            mine, theirs, others = self._running(folder, _MANY_IDS)
+            return self._all_sizes(mine, theirs, others, {_LARGE: ">= 2"})
+
+    def _all_sizes(
+        self,
+        mine: Contender,
+        theirs: Contender,
+        others: Sequence[Contender],
+        targets: Mapping[int, str],
+    ) -> list[Row]:
+        """Times of batches of all sizes, then what they wrote; `targets` are of throughputs."""
+        speeds, sizes = [], []
+        what = "running average" + _over(mine.ids)
+        for size in _SIZES:
+            speeds += self._side_by_side(mine, theirs, others, size, targets.get(size, ""))
+            sizes += _written(mine, theirs, size, what, "<= 1")
+        return speeds + sizes
 
     def _running(self, folder: Path, ids: int) -> tuple[Contender, Contender, Sequence[Contender]]:
         """Ours, Spark's best and Spark's others, warm, with state for about all ids."""
@@ -159,7 +178,7 @@ class _Bench:
         rounds = 2 * scale.rounds if size == _SMALL else scale.rounds
         runs = alternate([partial(stretch, each) for each in contenders], rounds)
         if size == _SMALL:
-            return _batch_times(size, names, runs)
+            return _batch_times(size, mine.ids, names, runs)
         rows = [
             Row(f"{about}: {name}", size / 1e6 / seconds, "M rows/s")
             for name, seconds in zip(names, medians(runs), strict=True)
@@ -182,12 +201,6 @@ class _Bench:
             rows += _written(mine, theirs, size, name, "<= 0.3333")
         return rows
 
-    def many_ids(self) -> list[Row]:
-        """Running averages over a million ids."""
-        with scratch(self._parent) as folder:
-            mine, theirs, others = self._running(folder, _MANY_IDS)
-            return self._side_by_side(mine, theirs, others, _LARGE, ">= 2")
-
     def count_windows(self) -> list[Row]:
         """Count windows of ten against Spark's Python state APIs, one call per item and batch."""
         self._progress(f"count windows of {_WINDOW}: {OURS}")
@@ -195,30 +208,50 @@ class _Bench:
         rows = []
         rates = {}
         for ids in (_FEW_IDS, _MANY_IDS):
-            with scratch(self._parent) as folder:
-                mine = ours(self._session, folder, ids, count_window(_WINDOW))
-                seconds = mine.run(_LARGE, skip=3, count=self._scale.batches)
-            rates[ids] = _LARGE / seconds
-            name = f"{about}, {ids:,} ids, {_LARGE:,}-row batches: {OURS}"
-            rows.append(Row(name, rates[ids] / 1e6, "M rows/s"))
+            found = self._own_count_windows(ids)
+            rates[ids] = found[_LARGE]
+            rows += [
+                Row(f"{about}, {ids:,} ids, {size:,}-row batches: {OURS}", rate / 1e6, "M rows/s")
+                for size, rate in found.items()
+            ]
         for api in PER_KEY:
             self._progress(f"{about}: {api}")
-            rows += self._per_key(about, api, rates[_FEW_IDS])
+            for ids in (_FEW_IDS, _MANY_IDS):
+                rows += self._per_key(about, api, ids, rates[ids])
+            rows.append(self._amortised(about, api, rates[_FEW_IDS]))
         return rows
 
-    def _per_key(self, about: str, api: str, rate: float) -> list[Row]:
-        """As slow as they are, they get small batches; then as many tuples per call as ours has."""
+    def _own_count_windows(self, ids: int) -> dict[int, float]:
+        """Rows per second of ours, by the size of batches."""
+        scale = self._scale
+        with scratch(self._parent) as folder:
+            mine = ours(self._session, folder, ids, count_window(_WINDOW))
+            return {
+                size: size / mine.run(size, skip=skip, count=count)
+                for size, skip, count in (
+                    (_LARGE, 3, scale.batches),
+                    (_MEDIUM, 1, scale.batches),
+                    (_SMALL, 5, scale.small_batches),
+                )
+            }
+
+    def _per_key(self, about: str, api: str, ids: int, rate: float) -> list[Row]:
+        """As slow as they are, they get small batches."""
+        size = self._scale.per_key_rows
+        slow = self._per_key_rate(api, size, ids)
+        return [
+            Row(f"{about}, {ids:,} ids, {size:,}-row batches: {api}", slow, "rows/s"),
+            Row(f"{about}{_over(ids)}: {OURS} / {api}", rate / slow, "ratio", ">= 200"),
+        ]
+
+    def _amortised(self, about: str, api: str, rate: float) -> Row:
+        """The same when it has as many tuples per call as ours has."""
         size = self._scale.per_key_rows
         # In our batches every item has so many tuples on average.
         share = _LARGE // _FEW_IDS
-        slow = self._per_key_rate(api, size, _FEW_IDS)
         amortised = self._per_key_rate(api, size * share // 2, size // 2)
-        return [
-            Row(f"{about}, {_FEW_IDS:,} ids, {size:,}-row batches: {api}", slow, "rows/s"),
-            Row(f"{about}: {OURS} / {api}", rate / slow, "ratio", ">= 200"),
-            Row(f"{about}: {OURS} / {api}, {share} tuples per item and batch",
-                rate / amortised, "ratio", note=f"over {size // 2:,} ids, state for few"),
-        ]  # fmt: skip
+        name = f"{about}: {OURS} / {api}, {share} tuples per item and batch"
+        return Row(name, rate / amortised, "ratio", note=f"over {size // 2:,} ids, state for few")
 
     def _per_key_rate(self, api: str, size: int, ids: int) -> float:
         with scratch(self._parent) as folder:
@@ -226,10 +259,17 @@ class _Bench:
             return size / contender.run(size, skip=1, count=self._scale.per_key_batches)
 
 
-def _batch_times(size: int, names: Sequence[str], runs: Sequence[Sequence[float]]) -> list[Row]:
-    about = f"time per {size:,}-row batch"
+def _over(ids: int) -> str:
+    """In the name of a figure: most are over few ids."""
+    return "" if ids == _FEW_IDS else f", {ids:,} ids"
+
+
+def _batch_times(
+    size: int, ids: int, names: Sequence[str], runs: Sequence[Sequence[float]]
+) -> list[Row]:
+    about = f"time per {size:,}-row batch{_over(ids)}"
     rows = [
-        Row(f"{about}: {name}", seconds * 1e3, "ms", note=f"running average, {_FEW_IDS:,} ids")
+        Row(f"{about}: {name}", seconds * 1e3, "ms", note=f"running average, {ids:,} ids")
         for name, seconds in zip(names, medians(runs), strict=True)
     ]
     ratio = median_ratio(runs[0], runs[1])
