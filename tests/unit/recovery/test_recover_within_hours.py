@@ -48,6 +48,16 @@ def changing(seconds: float) -> Weather:
     return Weather(tuples=5_000 + 95_000 * up, opens=50 + 950 * up, life=400_000)
 
 
+def faster(seconds: float) -> Weather:
+    """After a minute four times the tuples, from one step to the next."""
+    return Weather(tuples=20_000 if seconds < 60 else 80_000, opens=40, life=20_000_000)
+
+
+def more_keys(seconds: float) -> Weather:
+    """After a minute ten times the keys, from one step to the next."""
+    return Weather(tuples=40_000, opens=20 if seconds < 60 else 200, life=20_000_000)
+
+
 def policy(budget: float = 0.05) -> RecoverWithin:
     return RecoverWithin(TARGET_MS, RecoveryRates(GUESS), budget=budget)
 
@@ -80,6 +90,19 @@ def test_checks_come_evenly(weather: Callable[[float], Weather]) -> None:
     totals = np.array([each.checks for each in seen])[len(seen) // 3 :: 100]
     by_stretch = np.diff(totals)
     assert by_stretch.max() <= 2.0 * max(by_stretch.mean(), 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weather", [faster, more_keys, changing, never_closing])
+def test_a_change_is_followed_without_a_swing(weather: Callable[[float], Weather]) -> None:
+    """The cost stays just below the target, neither above it nor far below, and CHECKs follow."""
+    seen = run_for(World(policy(), 6), 0.06, weather, crash_every_s=1e9)
+    later = seen[len(seen) // 2 :]
+    costs = np.array([each.at_worst for each in later])
+    assert 0.75 * TARGET_MS < costs.min() < costs.max() <= TARGET_MS
+    by_stretch = np.diff([each.checks for each in later[::50]])
+    assert by_stretch.min() > 0
+    assert np.abs(np.diff(by_stretch)).max() <= 0.25 * by_stretch.mean() + 50
 
 
 @pytest.mark.slow
