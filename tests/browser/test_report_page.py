@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from chromium import Chromium, chromium_path
 from sample_drill import sample_drill
+from sample_experiment import TOY, toy
 
+from rewake.lab.bench import engine
+from rewake.lab.bench.peers.job import Workload
+from rewake.lab.bench.peers.run import COLUMNS, Figure, Outcome
+from rewake.lab.bench.peers.table import about
+from rewake.lab.bench.recover_within import Evidence
+from rewake.lab.bench.recover_within_report import show
+from rewake.lab.bench.recover_within_runs import Case, Drilled, Ran
 from rewake.lab.bench.report import write_bench_report
 from rewake.lab.bench.rows import Row
 from rewake.lab.drill.report import write_report
 from rewake.lab.report import facts_now
+from rewake.lab.reproduce import pages as reproduced
+from rewake.lab.reproduce.experiment import Setting
+from rewake.lab.reproduce.registry import Entry
+from rewake.lab.reproduce.run import run_one
 
 pytestmark = [
     pytest.mark.browser,
@@ -51,6 +64,52 @@ FAINT = """
 SHOWN = "[...document.querySelectorAll('.chart svg')].filter(e => e.getBoundingClientRect().width)"
 
 
+KINDS = ("drill", "bench", "promises", "peers", "reproduce")
+
+
+def promises_sample() -> Evidence:
+    """Kills of two configurations, with what each took."""
+    random = Random(1)
+    runs = []
+    for case in (Case(0.2, "uniform", 1_000, 9), Case(5.0, "bursty", 1_000_000, 9, on="Spark")):
+        drills = [
+            Drilled(
+                case.target_s, case.keys, case.windows, case.on, possible=True, at_s=2.0 * kill,
+                target_ms=case.target_s * 1e3, predicted_ms=90 * random.uniform(1, 1.5),
+                at_worst_ms=150.0, achieved_ms=90 * random.uniform(1, 1.7), told=False,
+                detect_ms=5.0, restart_ms=80.0, load_ms=20.0, replay_ms=50.0,
+                open_windows=case.windows, extent_records=case.windows * random.uniform(1, 3),
+                replay_tuples=random.uniform(1e4, 1e6), fixed_ms=40.0, load_us=0.2, replay_us=0.1,
+            )
+            for kill in range(case.kills)
+        ]  # fmt: skip
+        runs.append(Ran(case, drills, checks=13_800.0, fewest=10_000, stretch=1e6))
+    return Evidence(runs, [(9.7e6, 1e7)], ["throughput"])
+
+
+def peers_sample() -> Outcome:
+    """Two contenders, of whom the other is first in one column."""
+    outcome = Outcome({"Rewake nodes": True, "Apache Flink": False})
+    outcome.settings = dict.fromkeys(outcome.contenders, "a setting " * 20)
+    outcome.figures = [
+        Figure(Workload.COUNT, name, column.key, value * (place + 1))
+        for place, column in enumerate(COLUMNS)
+        for name, value in (("Rewake nodes", 20.0), ("Apache Flink", 3.0))
+    ]
+    outcome.missing = ["Bytewax: not installed; rewake bench peers --setup adds it"]
+    return outcome
+
+
+def reproduced_sample(folder: Path) -> Path:
+    """The page of a paper with one experiment."""
+    run_one("toy", toy(), Setting(folder, "small", 7), folder, "rewake reproduce toy")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Entry, "load", lambda _self: toy())
+        patched.setattr(reproduced, "ENTRIES", (TOY,))
+        (page,) = reproduced.write_pages(folder)
+    return page
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One page of each kind."""
@@ -62,8 +121,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             sample_drill(recover_within="500ms"), folder / "drill.html", command
         ),
         "bench": write_bench_report(
-            rows, folder / "bench.html", "rewake bench core", "rewake bench core", facts_now()
+            rows, folder / "bench.html", "rewake bench engine", "rewake bench engine", facts_now(),
+            engine.about(),
         ),
+        "promises": show(
+            promises_sample(), folder / "promises.html", "rewake bench recover-within", facts_now()
+        ),
+        "peers": write_bench_report(
+            peers_sample().rows(), folder / "peers.html", "rewake bench peers",
+            "rewake bench peers", facts_now(), about(peers_sample()),
+        ),
+        "reproduce": reproduced_sample(folder / "reproduced"),
     }  # fmt: skip
 
 
@@ -82,7 +150,7 @@ def shots(tmp_path: Path) -> Path:
     return Path(os.environ.get("REWAKE_SCREENSHOTS", tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["drill", "bench"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("name", "width", "dark"),
     [("light", 1100, False), ("dark", 1100, True), ("tablet", 768, False), ("phone", 360, True)],
@@ -118,15 +186,18 @@ def test_each_chart_is_drawn_once_at_a_size_for_the_screen(
         assert min(letters) >= least
 
 
-def test_a_page_can_be_printed(pages: dict[str, Path], browser: Chromium, shots: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_can_be_printed(
+    kind: str, pages: dict[str, Path], browser: Chromium, shots: Path
+) -> None:
     """On white paper also from a dark screen, and nothing is cut at the edge."""
-    browser.open(pages["drill"], width=680, dark=True)
+    browser.open(pages[kind], width=680, dark=True)
     browser.media(dark=True, kind="print")
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") in (
         "rgb(255, 255, 255)", "rgba(0, 0, 0, 0)",
     )  # fmt: skip
     wide = "[...document.querySelectorAll('table, svg')].map(e => e.getBoundingClientRect().right)"
     assert max(browser.evaluate(wide)) <= 681
-    browser.screenshot(shots / "drill-print.png")
-    browser.print(shots / "drill.pdf")
-    assert (shots / "drill.pdf").read_bytes().startswith(b"%PDF")
+    browser.screenshot(shots / f"{kind}-print.png")
+    browser.print(shots / f"{kind}.pdf")
+    assert (shots / f"{kind}.pdf").read_bytes().startswith(b"%PDF")

@@ -93,7 +93,7 @@ def engine(
 
     from rich.console import Console  # noqa: PLC0415
 
-    from rewake.lab.bench.engine import QUICK, Scale, run  # noqa: PLC0415
+    from rewake.lab.bench.engine import QUICK, Scale, about, run  # noqa: PLC0415
 
     scale = replace(QUICK if quick else Scale(), minutes=minutes)
     facts = _facts(report)
@@ -101,7 +101,7 @@ def engine(
         found = run(
             folder.absolute(), lambda name: status.update(f"measuring: {name}"), scale=scale
         )
-    _finish(found, "rewake bench engine", facts, report, as_json=as_json)
+    _finish(found, "rewake bench engine", facts, report, as_json=as_json, about=about())
 
 
 _OPERATORS_HELP = """\
@@ -324,7 +324,13 @@ def _facts(report: Path | None) -> "Facts":
 
 
 def _finish(
-    found: "Measured", title: str, facts: "Facts", report: Path | None, *, as_json: bool
+    found: "Measured",
+    title: str,
+    facts: "Facts",
+    report: Path | None,
+    *,
+    as_json: bool,
+    about: dict[str, Any] | None = None,
 ) -> None:
     """Show the rows in every way that was asked for; targets do not change the exit code."""
     if as_json:
@@ -333,7 +339,7 @@ def _finish(
     else:
         _print_table(found.rows, title)
     if report is not None:
-        _write_page(found.rows, report, title, facts, {"missing": found.missing})
+        _write_page(found.rows, report, title, facts, {"missing": found.missing, **(about or {})})
     _say_missing(found.missing)
     raise typer.Exit(ExitCode.INTERRUPTED if found.missing else ExitCode.OK)
 

@@ -262,6 +262,9 @@ def test_every_drill_is_kept_beside_the_page(tmp_path: Path) -> None:
     ]
     written = show(evidence, path, "rewake bench recover-within", facts_now()).read_text()
     assert "Not measured" in written
+    for part in ("q and u when the node was killed", "Recoveries, medians", "The query",
+                 "killed", "checkpoint_budget"):  # fmt: skip
+        assert part in written
     assert "every drill" in promises_page(kept).html().lower()
 
 

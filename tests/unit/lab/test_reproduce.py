@@ -1,12 +1,12 @@
 """Experiments of the papers: what is kept, what pages are made of, what an interrupt leaves."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sample_experiment import TOY, toy
 from typer.testing import CliRunner
 
 from rewake.cli.app import app
@@ -14,10 +14,7 @@ from rewake.lab.reproduce import pages as pages_module
 from rewake.lab.reproduce.experiment import (
     PAPERS,
     Experiment,
-    Finding,
     OtherRows,
-    Plot,
-    Row,
     Setting,
     mean,
     middle,
@@ -29,26 +26,6 @@ from rewake.lab.reproduce.raw import MANIFEST, keep, kept_rows, manifest
 from rewake.lab.reproduce.registry import ENTRIES, Entry, chosen
 from rewake.lab.reproduce.run import Interrupted, run, run_one
 from rewake.model.errors import DamagedData, OperatingFault, UsageError
-
-TOY = Entry("toy", "cec", "Fig. 0", "A toy")
-
-
-def toy(error: BaseException | None = None) -> Experiment:
-    """Yields two rows, then perhaps raises."""
-
-    def rows(setting: Setting) -> Iterator[Row]:
-        yield {"x": 1, "y": 2.0}
-        yield {"x": 2, "y": float(setting.seed)}
-        if error is not None:
-            raise error
-
-    return Experiment(
-        rows,
-        lambda setting: f"scaled {setting.scale}",
-        lambda table: [Finding("y at 1", middle(table, "y", x=1), "units", "3")],
-        lambda table: [Plot("A plot", table, "x", "y", "x", "y", marks=((1.5, "a mark"),))],
-        lambda table: f"The verdict on {where(table, x=1).num_rows} row.",
-    )
 
 
 @pytest.fixture
@@ -188,6 +165,8 @@ def test_a_page_shows_plots_findings_and_the_verdict(tmp_path: Path) -> None:
     assert path.name == "cec.html"
     for words in ("Fig. 0: A toy", "The verdict on 1 row.", "y at 1", "<svg", "a mark"):
         assert words in text
+    for card in ("experiments complete", "1 of 1", "rows measured", "scale"):
+        assert card in text
 
 
 @pytest.mark.usefixtures("registered")

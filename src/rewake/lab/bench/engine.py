@@ -21,7 +21,6 @@ import numpy as np
 
 from rewake.connectors.file_sink import FileSink
 from rewake.connectors.item_stream import ItemSource, ItemStream
-from rewake.graph.plan import Plan
 from rewake.graph.query import Query
 from rewake.lab.bench.rows import Measured, Part, Progress, Row, measure
 from rewake.lab.drill.queries import ItemDrill
@@ -65,7 +64,12 @@ def _folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _plan(folder: Path, approach: str) -> Plan:
+def about() -> dict[str, Any]:
+    """What the page shows beside the figures: the query that is measured."""
+    return {"picture": _query(Path("folder"), "cec").picture()}
+
+
+def _query(folder: Path, approach: str) -> Query:
     """Without an end: it runs until it has been measured."""
     query = Query("bench", approach=approach)
     source = ItemSource(ItemStream(1, _KEYS), event_tuples=_EVENT_TUPLES)
@@ -75,14 +79,14 @@ def _plan(folder: Path, approach: str) -> Plan:
         by="item_id", window=count_window(10), avg="item_price", name="averages"
     )
     averages.to(FileSink(str(folder / "files")), name="files")
-    return query.plan()
+    return query
 
 
 def throughput(launcher: Any, parent: Path, approach: str, seconds: float) -> float:
     """Tuples per second that get through, while all nodes run."""
     with (
         _folder(parent) as folder,
-        RunningQuery(_plan(folder, approach), folder / "query", launcher) as query,
+        RunningQuery(_query(folder, approach).plan(), folder / "query", launcher) as query,
     ):
         query.await_start()
         end_node = "averages"

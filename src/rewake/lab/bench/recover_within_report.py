@@ -10,22 +10,39 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rewake.lab.bench.recover_within import Evidence
-from rewake.lab.bench.recover_within_runs import drills_table
+from rewake.lab.bench.recover_within_runs import (
+    EVENT_TUPLES,
+    LATEST,
+    NODE,
+    RATE,
+    SOONEST,
+    WINDOW,
+    drills_table,
+)
+from rewake.lab.bench.recover_within_streams import ShapedDrill
 from rewake.lab.bench.report import ROWS_SCHEMA, bench_page
-from rewake.lab.report import Facts, Page, Raw, data_folder
+from rewake.lab.report import Card, Facts, Page, Raw, data_folder
 
 __all__ = ["KIND", "keep", "promises_page", "show"]
 
 KIND = "recover-within"
 _TITLE = "rewake bench recover-within"
+_SETTINGS = {
+    "killed": f"{NODE}, with SIGKILL, every {SOONEST:g} to {LATEST:g} s, decided by a seed",
+    "rate": f"{RATE:,.0f} tuples/s in stream events of {EVENT_TUPLES:,}",
+    "windows": f"count windows of {WINDOW} tuples, one for each key at a time",
+    "checkpoint_budget": "5%",
+}
 
 
 def _raw(evidence: Evidence, command: str, facts: Facts) -> Raw:
     rows = pa.Table.from_pylist([asdict(row) for row in evidence.rows()], ROWS_SCHEMA)
     tables = {"rows": rows, "drills": drills_table(evidence.runs), "runs": _runs(evidence)}
-    return Raw(KIND, command, facts, {"title": _TITLE, "missing": evidence.missing}, tables)
+    about = {"title": _TITLE, "missing": evidence.missing, "settings": _SETTINGS}
+    return Raw(KIND, command, facts, about | {"picture": ShapedDrill().build().picture()}, tables)
 
 
 def _runs(evidence: Evidence) -> pa.Table:
@@ -58,27 +75,57 @@ def show(evidence: Evidence, path: Path, command: str, facts: Facts) -> Path:
 
 
 def promises_page(raw: Raw) -> Page:
-    """The page: figures, each configuration, each drill's prediction beside what it took."""
-    page = bench_page(raw)
+    """The page: figures, each drill's prediction beside what it took, each configuration."""
     drills, runs = raw.tables["drills"], raw.tables["runs"]
+    possible = drills.filter(drills["possible"])
+    late = possible.num_rows - pc.sum(possible["within"], min_count=0).as_py()
+    page = bench_page(
+        raw,
+        [Card("kills", possible.num_rows), Card("too late", late, "bad" if late else "good")],
+    )
     if drills.num_rows:
-        page.heading("Every drill")
-        seen = pa.table(
-            {
-                "predicted": drills["predicted_ms"],
-                "took": drills["achieved_ms"],
-                "promised": [f"{each:g} s promised" for each in drills["target_s"].to_pylist()],
-            }
-        ).sort_by("predicted")
-        page.chart(
-            "Predicted and achieved", seen, x="predicted", y="took", series="promised",
-            kind="point", x_scale="log", y_scale="log", x_title="predicted, ms",
-            y_title="took beyond the restart, ms",
-        )  # fmt: skip
-    page.heading("Configurations")
-    return page.table(
+        _every_drill(page, drills)
+    page.heading("Checkpoints and recoveries")
+    page.table(
         "Runs",
         ["configuration", "drills", "too late", "CHECKs", "fewest possible", "stretch (positions)"],
         [list(row.values()) for row in runs.to_pylist()],
         "stretch: how old a footprint may get by the controller's own rates, in input positions.",
     )
+    if drills.num_rows:
+        columns, rows = _recoveries(drills)
+        page.table("Recoveries, medians (times in ms, beyond the restart)", columns, rows)
+    return page
+
+
+def _every_drill(page: Page, drills: pa.Table) -> None:
+    """Two charts with a point for each kill: what it took, and what there was to do."""
+    page.heading("Every drill")
+    promised = [f"{each:g} s promised" for each in drills["target_s"].to_pylist()]
+    took = pa.table(
+        {"predicted": drills["predicted_ms"], "took": drills["achieved_ms"], "promised": promised}
+    ).sort_by("predicted")
+    page.chart(
+        "Predicted and achieved", took, x="predicted", y="took", series="promised",
+        kind="point", x_scale="log", y_scale="log", x_title="predicted, ms",
+        y_title="took beyond the restart, ms",
+    )  # fmt: skip
+    extents = pa.table(
+        {"q": drills["extent_records"], "u": drills["replay_tuples"], "promised": promised}
+    ).sort_by("q")
+    page.chart(
+        "q and u when the node was killed", extents, x="q", y="u", series="promised",
+        kind="point", x_scale="log", y_scale="log", x_title="q: records to load",
+        y_title="u: tuples to replay",
+    )  # fmt: skip
+
+
+def _recoveries(drills: pa.Table) -> tuple[list[str], list[list[object]]]:
+    """Head and rows: of each configuration, the medians over its recoveries, and the slowest."""
+    by = ["target_s", "keys", "windows", "on"]
+    names = ["extent_records", "replay_tuples", "predicted_ms", "achieved_ms"]
+    medians = [(name, "approximate_median") for name in names]
+    grouped = drills.group_by(by, use_threads=False).aggregate([*medians, ("achieved_ms", "max")])
+    columns = [*by, *(f"{name}_approximate_median" for name in names), "achieved_ms_max"]
+    head = ["promised (s)", "keys", "windows", "on", "q", "u", "predicted", "took", "took at most"]
+    return head, [[row[name] for name in columns] for row in grouped.to_pylist()]

@@ -28,17 +28,20 @@ from rewake.lab.drill.when import Strike
 from rewake.model.errors import RewakeError
 from rewake.net.processes import Launcher
 
-__all__ = ["Case", "Drilled", "Ran", "WrongResults", "drills_table", "run_case"]
+__all__ = [
+    "EVENT_TUPLES", "LATEST", "NODE", "RATE", "SOONEST", "WINDOW",
+    "Case", "Drilled", "Ran", "WrongResults", "drills_table", "run_case",
+]  # fmt: skip
 
-_NODE = "averages"
-_RATE = 400_000.0
+NODE = "averages"
+RATE = 400_000.0
 # A stream event holds what comes in a hundredth of a second, so that waiting for one is no part of
 # a recovery.
-_EVENT_TUPLES = 4096
+EVENT_TUPLES = 4096
 # From one kill to the next, in seconds; a node that has not come back by then is waited for.
-_SOONEST, _LATEST = 1.2, 2.8
+SOONEST, LATEST = 1.2, 2.8
 _REST_SECONDS = 2.0
-_WINDOW = 10
+WINDOW = 10
 # The limit wavers with the rates, and the oracle is held to its median.
 _KEPT = 0.9
 _LIMITS = (
@@ -74,24 +77,24 @@ class Case:
     def drill(self) -> tuple[ShapedDrill, list[Strike]]:
         """The query and its kills."""
         random = Random(f"{self.name}, {self.seed}")
-        moments = np.cumsum([random.uniform(_SOONEST, _LATEST) for _ in range(self.kills)])
+        moments = np.cumsum([random.uniform(SOONEST, LATEST) for _ in range(self.kills)])
         filling = _FILLING_SECONDS if self.windows >= _MANY_WINDOWS else 0.0
         # Once until the first result, which moments are counted from; once until there are many.
         moments += filling
         seconds = moments[-1] + _REST_SECONDS + filling
         drill = ShapedDrill(
             name="recover-within",
-            tuples=int(_RATE * seconds),
+            tuples=int(RATE * seconds),
             items=self.windows,
-            window=_WINDOW,
+            window=WINDOW,
             seed=self.seed,
-            event_tuples=_EVENT_TUPLES,
-            rate=_RATE,
+            event_tuples=EVENT_TUPLES,
+            rate=RATE,
             recover_within=f"{self.target_s * 1e3:g}ms",
             shape=self.keys,
         )
         strikes = [
-            Strike(_NODE, "kill", at_seconds=float(moment), settled=True) for moment in moments
+            Strike(NODE, "kill", at_seconds=float(moment), settled=True) for moment in moments
         ]
         return drill, strikes
 
@@ -169,7 +172,7 @@ def run_case(case: Case, folder: Path, launcher: Launcher) -> Ran:
     warned: list[tuple[float, bool]] = []
 
     def note(result: DrillResult, _read: int) -> None:
-        said = bool(result.status.get(_NODE, {}).get("advice"))
+        said = bool(result.status.get(NODE, {}).get("advice"))
         if not warned or warned[-1][1] != said:
             warned.append((result.samples[-1][0], said))
 
@@ -198,7 +201,7 @@ def _drilled(
             continue
         told = [said for at, said in warned if at <= blow.at]
         found.append(
-            _one(case, recovered, result.nodes.said(_NODE, blow.at),
+            _one(case, recovered, result.nodes.said(NODE, blow.at),
                  at_s=blow.at - result.first_result_at, told=bool(told and told[-1]))
         )  # fmt: skip
     return found
@@ -246,7 +249,7 @@ def checks_left(nodes: NodeHistory) -> float:
     figures = nodes.table(0.0).to_pylist()
     total, began, last = 0.0, None, None
     changed = ended = 0.0
-    for row in [each for each in figures if each["node"] == _NODE] + [{"checks": None}]:
+    for row in [each for each in figures if each["node"] == NODE] + [{"checks": None}]:
         if row["checks"] is None or (last is not None and row["checks"] < last):
             if last is not None and began is not None and changed > began:
                 total += last * (ended - began) / (changed - began)
@@ -269,7 +272,7 @@ def allowed_stretch(nodes: NodeHistory, target_ms: float) -> float:
     costs to load and to replay.
     """
     table = nodes.table(0.0)
-    table = table.filter((pc.field("node") == _NODE) & (pc.field("replay_tuples") > 0))
+    table = table.filter((pc.field("node") == NODE) & (pc.field("replay_tuples") > 0))
     if not table.num_rows:
         return float("inf")
     seen = {name: table[name].to_numpy() for name in _LIMITS}

@@ -29,8 +29,8 @@ def write_bench_report(
 ) -> Path:
     """Write the page to `path` and keep its data in the folder `<name>-data` beside it.
 
-    `about` may have `tables` (title, columns, rows of text), `settings` (name to text) and
-    `missing` (sentences), which the page shows around the figures.
+    `about` may have `tables` (title, columns, rows of text), `settings` (name to text), `missing`
+    (sentences) and the `picture` of a query (SVG), which the page shows around the figures.
     """
     table = pa.Table.from_pylist([asdict(row) for row in rows], ROWS_SCHEMA)
     raw = Raw(KIND, command, facts, {**(about or {}), "title": title}, {"rows": table})
@@ -38,8 +38,8 @@ def write_bench_report(
     return bench_page(raw).write(path)
 
 
-def bench_page(raw: Raw) -> Page:
-    """The page of a benchmark."""
+def bench_page(raw: Raw, cards: Sequence[Card] = ()) -> Page:
+    """The page of a benchmark; `cards` come before those that all have."""
     rows = [Row(**row) for row in raw.tables["rows"].to_pylist()]
     page = Page(raw.about["title"], raw.command, facts=raw.facts)
     aimed = [row for row in rows if row.met is not None]
@@ -48,6 +48,7 @@ def bench_page(raw: Raw) -> Page:
               tone="soft")  # fmt: skip
     page.cards(
         [
+            *cards,
             Card("figures", len(rows)),
             Card("targets met", f"{met} of {len(aimed)}", "good" if met == len(aimed) else "bad"),
         ]
@@ -60,6 +61,8 @@ def bench_page(raw: Raw) -> Page:
     page.table("Figures", columns, [_row(row) for row in rows])
     if settings := raw.about.get("settings"):
         page.settings("Settings", settings)
+    if picture := raw.about.get("picture"):
+        page.heading("The query").svg("", picture)
     return page
 
 

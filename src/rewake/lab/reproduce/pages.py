@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.lab.report import Facts, Mark, Page
+from rewake.lab.report import Card, Facts, Mark, Page
 from rewake.lab.reproduce.experiment import PAPERS, Experiment, Finding, OtherRows, Paper, Plot
 from rewake.lab.reproduce.raw import Kept, kept_rows, manifest
 from rewake.lab.reproduce.registry import ENTRIES, Entry
@@ -45,12 +45,32 @@ def _write_page(folder: Path, paper: Paper, kept: dict[str, Kept]) -> Path:
         lead="The experiments run again by Rewake: our figures beside the paper's.",
         facts=Facts.from_json(kept[there[0].name].facts),
     )
+    page.cards(_cards(entries, [kept[entry.name] for entry in there]))
     missing = [entry.name for entry in entries if entry.name not in kept]
     if missing:
         page.text(f"Not run: {', '.join(missing)}.", tone="bad")
     for entry in there:
         _add(page, folder, entry, kept[entry.name])
     return page.write(folder / f"{paper}.html")
+
+
+def _cards(entries: list[Entry], there: list[Kept]) -> list[Card]:
+    """What of the paper is there, at what size, and whether the machine was quiet."""
+    complete = sum(each.state == "complete" for each in there)
+    busiest = max(there, key=_load)
+    return [
+        Card("experiments complete", f"{complete} of {len(entries)}",
+             "good" if complete == len(entries) else "bad"),
+        Card("rows measured", sum(each.rows for each in there)),
+        Card("scale", " and ".join(sorted({each.scale for each in there}))),
+        Card("minutes", f"{sum(each.seconds for each in there) / 60:.1f}"),
+        Card("load average per core, at most", f"{_load(busiest):.2f}",
+             "bad" if _load(busiest) > _BUSY else "good", note=f"before {busiest.name}"),
+    ]  # fmt: skip
+
+
+def _load(kept: Kept) -> float:
+    return float(kept.facts["load_average"]) / float(kept.facts["cores"])
 
 
 def _add(page: Page, folder: Path, entry: Entry, kept: Kept) -> None:
@@ -69,7 +89,7 @@ def _add(page: Page, folder: Path, entry: Entry, kept: Kept) -> None:
             cells = [list(row.values()) for row in table.to_pylist()]
             page.table("What was measured", table.column_names, cells)
     load, cores = kept.facts["load_average"], kept.facts["cores"]
-    if load > _BUSY * cores:
+    if _load(kept) > _BUSY:
         page.text(
             f"The machine was busy before this began: a load average of {load:.1f} on {cores} "
             "cores. Differences may be those of what else it did; run it again when it is quiet.",
