@@ -133,6 +133,12 @@ class AggregateSpec:
 
 
 def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
+    given: object = spec.window  # by callers whose types nobody checks
+    if not isinstance(given, CountWindow | TimeWindow | RunningWindow):
+        raise InvalidWindow(
+            f"{given!r} is not a count, time or running window; sessions are a step of their own: "
+            "stream.sessions(gap=...)"
+        )
     unit_ns = time.unit_ns if time is not None else 1
     slack = slack_in_unit(spec.slack, unit_ns)
     if isinstance(spec.window, TimeWindow):

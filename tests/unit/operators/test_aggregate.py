@@ -27,6 +27,7 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
+from rewake.operators.session.window import SessionWindow
 from rewake.operators.windows import count_window, time_window
 
 SCHEMA = pa.schema(
@@ -85,6 +86,7 @@ def results(operator, rows, position=0, watermark=None):
         (SchemaMismatch, "event time: no column named 'x'", {"time": "x"}),
         (SchemaMismatch, "event time: column 's' is of type string", {"time": "s"}),
         (InvalidWindow, "needs an event-time column", {"window": time_window(5)}),
+        (InvalidWindow, r"stream\.sessions\(gap=", {"window": SessionWindow("30s")}),
         (InvalidWindow, "a time window has no timeout", TIMED | {"timeout": 3}),
         (InvalidWindow, "slack is for time windows", {"time": "t", "slack": 3}),
         (InvalidWindow, "slack must not be negative", TIMED | {"slack": -1}),

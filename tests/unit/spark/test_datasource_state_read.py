@@ -231,7 +231,7 @@ def test_a_moment_outside_of_what_is_kept_says_what_there_is(tmp_path: Path) -> 
 def test_a_log_that_is_not_an_operators_has_no_state(tmp_path: Path) -> None:
     """It says so, and what to look at instead."""
     create_log(tmp_path / "log", "log", {"schema": SCHEMA.serialize().to_pybytes()})
-    with pytest.raises(UsageError, match=r"which aggregate made it.*kind=control"):
+    with pytest.raises(UsageError, match=r"which operator made it.*kind=control"):
         state(tmp_path / "log")
 
 

@@ -19,7 +19,7 @@ from rewake.model.errors import UsageError
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import StateField
 
-__all__ = ["Load", "function_path", "process_from_json", "process_to_json"]
+__all__ = ["Load", "function_path", "process_from_json", "process_to_json", "state_of"]
 
 # What finds a function by "module:name".
 Load = Callable[[str], Callable[..., Any]]
@@ -64,7 +64,7 @@ def process_from_json(described: Mapping[str, Any], load: Load) -> ProcessSpec:
         return ProcessSpec(
             function=load(described["function"]),
             by=tuple(described["by"]),
-            state=_fields(described["state"]),
+            state=state_of(described["state"]),
             output=pa.ipc.read_schema(pa.py_buffer(b64decode(described["output"]))),
             on_timer=None if on_timer is None else load(on_timer),
             **{name: described[name] for name in _PLAIN},
@@ -92,7 +92,8 @@ def _encoded(batch: pa.RecordBatch) -> str:
     return b64encode(sink.getvalue().to_pybytes()).decode()
 
 
-def _fields(encoded: str) -> tuple[StateField, ...]:
+def state_of(encoded: str) -> tuple[StateField, ...]:
+    """The columns of the state that was described."""
     with pa.ipc.open_stream(pa.py_buffer(b64decode(encoded))) as reader:
         table = reader.read_all()
     return tuple(

@@ -321,7 +321,7 @@ class Sessions:
             if not whole:
                 lengths.append(np.zeros(rows.size, np.int64))
                 continue
-            taken, counts = _pane_rows(columns[width + 1], columns[width + 2 :], rows)
+            taken, counts = pane_rows(columns[width + 1], columns[width + 2 :], rows)
             lengths.append(counts)
             for kept, column in zip(rest, columns[width + 2 :], strict=True):
                 kept.append(column[taken])
@@ -369,7 +369,7 @@ def _as_routing(routed: RoutedSessions) -> Routing:
     )
 
 
-def _pane_rows(lengths: Array, columns: Sequence[Array], rows: Array) -> tuple[Array, Int64s]:
+def pane_rows(lengths: Array, columns: Sequence[Array], rows: Array) -> tuple[Array, Int64s]:
     """Which rows of the panes' columns belong to the chosen parts, and how many to each."""
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if ends.size else 0

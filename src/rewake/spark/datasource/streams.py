@@ -27,7 +27,15 @@ from rewake.log.layout import DESCRIPTOR
 from rewake.model.errors import DamagedLog, NotALog, SchemaMismatch, UsageError
 from rewake.stores.edge import local_stores
 
-__all__ = ["Shard", "describe", "find_shards", "operator_text", "stored_schema", "time_type"]
+__all__ = [
+    "Shard",
+    "describe",
+    "find_shards",
+    "keyed_state",
+    "operator_text",
+    "stored_schema",
+    "time_type",
+]
 
 STREAMS_FILE: Final = "streams.json"
 _SHARD_LOGS: Final = "shard-*"
@@ -145,7 +153,7 @@ def _schema(descriptor: Descriptor, name: str) -> pa.Schema | None:
 
 
 def operator_text(descriptor: Descriptor) -> tuple[dict[str, Any], pa.Schema | None] | None:
-    """The aggregate that made the log, as JSON values, and its input's columns, where it says."""
+    """The operator that made the log, as JSON values, and its input's columns, where it says."""
     stored = descriptor.metadata.get("operator")
     if stored is None:
         return None
@@ -153,6 +161,11 @@ def operator_text(descriptor: Descriptor) -> tuple[dict[str, Any], pa.Schema | N
     if not isinstance(described, dict):
         raise _damaged(descriptor, "operator", "no object")
     return described, _schema(descriptor, "rows")
+
+
+def keyed_state(descriptor: Descriptor) -> pa.Schema | None:
+    """The columns of the state of keyed processing, where a node's log says them."""
+    return _schema(descriptor, "state")
 
 
 def time_type(descriptor: Descriptor, output: int) -> pa.DataType | None:

@@ -35,7 +35,7 @@ def about(outcome: Outcome) -> dict[str, Any]:
     """What a page shows beside the figures."""
     tables = [
         {"title": workload.label, "columns": list(HEAD), "rows": lines(outcome, workload),
-         "note": ". ".join([NOTE, *outcome.behind(workload)])}
+         "note": " ".join([f"{NOTE}.", *outcome.behind(workload)])}
         for workload in outcome.workloads()
     ]  # fmt: skip
     known = {name: text for name, text in outcome.settings.items() if text}
