@@ -1,25 +1,15 @@
 """Timers by the clock of the machine, on a node that is killed while they are set."""
 
 from collections import Counter
-from datetime import timedelta
 
 import pyarrow as pa
+from node_functions import held, quiet
 
 import rewake
 
 SCHEMA = pa.schema([("k", pa.int64())])
 COUNTS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 KEYS, ROUNDS, EACH = 10, 4, 500
-
-
-def held(key, tuples, state, now):
-    """Count what comes until nothing has come for a while."""
-    return None, {"n": state["n"] + tuples.num_rows}, now + timedelta(milliseconds=200)
-
-
-def quiet(key, time, state):
-    """Say how many there were, and begin anew."""
-    return [{"k": key, "n": state["n"]}], None
 
 
 def build() -> rewake.Query:

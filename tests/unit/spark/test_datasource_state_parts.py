@@ -10,11 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from rewake.connectors.item_stream import ItemSource, ItemStream
-from rewake.graph.query import Query
 from rewake.model.errors import SchemaMismatch
 from rewake.model.stream_event import StreamEvent
-from rewake.net.running import start_processes
 from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, UserDefined
 from rewake.operators.keyed.described import process_to_json
 from rewake.operators.keyed.operator import ProcessSpec
@@ -288,29 +285,3 @@ def test_a_log_that_does_not_say_its_types_says_so(tmp_path: Path) -> None:
     folder = written(tmp_path / "sessions", SESSIONS, jumbled(1), rows=None)
     with pytest.raises(SchemaMismatch, match="which columns its sessions were given"):
         state(folder)
-
-
-def count_purchases(item: int, rows: pa.RecordBatch, kept: dict[str, Any]) -> Any:
-    """Every purchase of an item so far."""
-    return [{"item_id": item, "n": kept["n"] + rows.num_rows}], {"n": kept["n"] + rows.num_rows}
-
-
-@pytest.mark.slow
-def test_a_query_of_both_shows_their_state(tmp_path: Path) -> None:
-    """Written by real nodes, read from their folder when they are done."""
-    query = Query("both")
-    items = query.source("items", ItemSource(ItemStream(1, 50), tuples=20_000, event_tuples=500))
-    items.process(
-        count_purchases, by="item_id", state={"n": (pa.int64(), 0)}, each_key=True,
-        output=pa.schema([("item_id", pa.int32()), ("n", pa.int64())]), name="counts",
-        recover_within="10s",
-    ).to_stream("counts")  # fmt: skip
-    items.sessions(by="item_id", gap="1h", time="item_time", count=True, name="visits").to_stream(
-        "visits"
-    )
-    with start_processes(query, tmp_path) as running:
-        assert running.await_end(60)
-    for stream, column in (("counts", "n"), ("visits", "session_start")):
-        table = state(tmp_path, stream=stream, asOfPosition="10000")
-        assert set(table["item_id"].to_pylist()) == set(range(50))
-        assert column in table.schema.names

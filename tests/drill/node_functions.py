@@ -1,0 +1,21 @@
+"""Functions that queries of the tests give to their nodes, which import this module for them."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+
+def held(_key: int, tuples: pa.RecordBatch, state: dict[str, Any], now: datetime) -> Any:
+    """Count what comes until nothing has come for a while."""
+    return None, {"n": state["n"] + tuples.num_rows}, now + timedelta(milliseconds=200)
+
+
+def quiet(key: int, _time: datetime, state: dict[str, Any]) -> Any:
+    """Say how many there were, and begin anew."""
+    return [{"k": key, "n": state["n"]}], None
+
+
+def count_purchases(item: int, rows: pa.RecordBatch, kept: dict[str, Any]) -> Any:
+    """Every purchase of an item so far."""
+    return [{"item_id": item, "n": kept["n"] + rows.num_rows}], {"n": kept["n"] + rows.num_rows}
