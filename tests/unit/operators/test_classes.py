@@ -1,13 +1,20 @@
-"""The classes that operators without state declare (Hwang 3.2.2), and attempts to break them."""
+"""The classes that operators declare (Hwang 3.2.2), and attempts to break them.
+
+Here those without state and aggregates; those of other operators are in the tests of each.
+"""
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.classes import OperatorClass
 from rewake.operators.expressions import ArrowFunction, Expression
 from rewake.operators.fragment import FilterStep, FragmentProgram, MapStep, OutputRoute
+from rewake.operators.functions import Avg, Count
 from rewake.operators.splitting import SplitStep
+from rewake.operators.windows import count_window, running, time_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 FILTER = FilterStep(Expression("v > 3"))
@@ -85,3 +92,47 @@ def test_a_chain_is_of_the_least_of_its_classes():
         "convergent-capable",
         "repeatable",
     ]
+
+
+# --- aggregates ----------------------------------------------------------------------------------
+
+TIMED = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
+
+
+def turns_of(spec: AggregateSpec, start: int) -> list[list[tuple]]:
+    """What each of a hundred turns emits, of an operator that starts with one of them."""
+    operator, found = spec.operator(TIMED), []
+    for turn in range(start, 100):
+        rows = [{"k": n % 3, "v": turn * n, "t": 4 * turn + n} for n in range(4)]
+        event = StreamEvent(4 * turn, pa.RecordBatch.from_pylist(rows, TIMED))
+        results = operator.process(event).results
+        found.append(
+            [] if results is None else [tuple(each.values()) for each in results.to_pylist()]
+        )
+    return found
+
+
+def test_windows_of_time_are_convergent_capable_and_no_more():
+    """They stand where time says: once those are over that were cut off, all is the same."""
+    for window in (time_window(30), time_window(30, 10)):
+        spec = AggregateSpec(["k"], window, [Avg("v"), Count()], time="t")
+        assert spec.operator_class is OperatorClass.CONVERGENT_CAPABLE
+        whole = turns_of(spec, 0)
+        assert whole == turns_of(spec, 0)
+        differed = 0
+        for start in range(1, 60, 4):
+            again = turns_of(spec, start)
+            settled = 30 // 4 + 2
+            assert again[settled:] == whole[start + settled :]
+            differed += again != whole[start:]
+        assert differed > 0, "they would be repeatable"
+
+
+def test_windows_by_count_are_deterministic_and_no_more():
+    """They stand where counting began: a later start never makes up for what it missed."""
+    for window in (count_window(5), count_window(5, 2), running()):
+        spec = AggregateSpec(["k"], window, [Avg("v"), Count()])
+        assert spec.operator_class is OperatorClass.DETERMINISTIC
+        whole = turns_of(spec, 0)
+        assert whole == turns_of(spec, 0)
+        assert turns_of(spec, 1)[-20:] != whole[-20:]
