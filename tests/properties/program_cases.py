@@ -26,6 +26,8 @@ from rewake.operators.fragment import (
     OutputRoute,
     StatelessStep,
 )
+from rewake.operators.splitting import SplitStep
+from rewake.operators.stateful import FURTHER_PORTS
 from rewake.recovery.approach import Recovery, approach_named
 from rewake.recovery.continuous_eventual_checkpointing import result_batch
 
@@ -49,6 +51,12 @@ def _column(name: str, batch: pa.RecordBatch) -> pa.Array:
     return batch.column(name)
 
 
+def _twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each tuple twice, and those without a value not at all."""
+    valid = pc.indices_nonzero(pc.is_valid(batch.column("v"))).to_numpy()
+    return batch.take(pa.array(valid.repeat(2), pa.int64()))
+
+
 def _copied(names: list[str]) -> MapStep:
     """The same columns, in another order."""
     formulas = [(name, ArrowFunction(partial(_column, name))) for name in reversed(names)]
@@ -69,10 +77,16 @@ class ProgramCase:
     parts: int = 1
     twice: bool = False
     cuts: tuple[int, ...] = (3,)
+    divided: bool = False  # by a split, without state
 
     @cached_property
     def program(self) -> FragmentProgram:
         """The program that all lives share."""
+        if self.divided:
+            before = self._steps(self.before, self.case.names)
+            split = SplitStep((("some", FilterStep(_some)),), "rest")
+            routes = tuple(OutputRoute(FURTHER_PORTS + number) for number in range(2))
+            return FragmentProgram(before, routes=routes, split=split)
         spec = self.case.spec() if self.stateful else None
         keys = tuple(self.case.by)
         routes = [OutputRoute(0, keys, part, self.parts) for part in range(self.parts)]
@@ -89,6 +103,7 @@ class ProgramCase:
             "valid": FilterStep(_late_ones_too, "valid"),
             "last": FilterStep(_first_is_there, "last"),
             "copied": _copied(names),
+            "twice": MapStep((("", _twice),), "twice", many=True),
         }
         return tuple(made[kind] for kind in kinds)
 
@@ -96,6 +111,8 @@ class ProgramCase:
     def schemas(self) -> list[pa.Schema]:
         """Of each output."""
         schema = self.case.schema
+        if self.divided:
+            return [self.program.output_schema(schema)] * 2
         by_port = [self.program.output_schema(schema)]
         by_port += [*self.program.given_schemas(schema)] if self.stateful else []
         return [by_port[route.port] for route in self.program.routes]
@@ -111,16 +128,20 @@ class ProgramCase:
 
 
 _BEFORE = [(), ("some",), ("copied",), ("valid", "copied"), ("copied", "some")]
+# Where no state follows, tuples may become more.
+_ALONE = [*_BEFORE, ("twice",), ("some", "twice"), ("twice", "copied")]
 _AFTER = [(), ("last",), ("copied",), ("copied", "last")]
 
 
 @st.composite
 def program_cases(draw: st.DrawFn) -> ProgramCase:
     """Any stream with steps before and after an aggregate, or steps alone, and a shuffle."""
+    stateful = draw(st.sampled_from([True, True, True, False]))
     return ProgramCase(
         case=draw(cases()),
-        before=draw(st.sampled_from(_BEFORE)),
-        stateful=draw(st.sampled_from([True, True, True, False])),
+        before=draw(st.sampled_from(_BEFORE if stateful else _ALONE)),
+        stateful=stateful,
+        divided=not stateful and draw(st.booleans()),
         after=draw(st.sampled_from(_AFTER)),
         parts=draw(st.integers(1, 3)),
         twice=draw(st.booleans()),
