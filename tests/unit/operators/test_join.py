@@ -293,3 +293,19 @@ def test_a_join_is_convergent_capable_and_not_repeatable(how):
         assert [e for e in again if e[0] >= settled] == [e for e in expected if e[0] >= settled]
         differing += again != expected
     assert differing > 0, "a repeatable operator would never differ"
+
+
+def test_a_condition_that_fails_names_its_function_and_the_pair():
+    """With the key and all columns, of the first pair it fails for; nothing of the turn is done."""
+
+    def picky(batch):
+        if 13 in batch.column("v").to_pylist():
+            raise ValueError("thirteen")
+        return pa.array([True] * batch.num_rows, pa.bool_())
+
+    driven = Driven(joined(where=picky))
+    driven.give_all(0, [(1, 5, 1), (1, 13, 2), (2, 13, 3)])
+    before = driven.operator.open_parts, driven.operator.clock
+    with pytest.raises(UsageError, match=r"picky\(batch\).*the pair {'k': 1, 'v': 13.*thirteen"):
+        driven.give(1, 1, "a", 2)
+    assert (driven.operator.open_parts, driven.operator.clock) == before

@@ -136,7 +136,7 @@ def test_a_function_of_the_user_is_given_all_windows_at_once():
 
 
 def test_a_function_that_fails_is_named():
-    """With the column and the requests; so is one that gives too little."""
+    """With the column and the first request it fails for; so is one that gives too little."""
 
     def broken(windows):
         return windows.nothing
@@ -144,11 +144,23 @@ def test_a_function_that_fails_is_named():
     def short(windows):
         return windows.at[1:]
 
-    for function, words in ((broken, "AttributeError"), (short, "1 values for 2 requests")):
+    def picky(windows):
+        if 2 in windows.at:
+            raise ValueError("two")
+        return [1.0] * len(windows.at)
+
+    def crowded(windows):
+        return [1.0] if len(windows.at) == 1 else windows.nothing
+
+    for function, words in (
+        (broken, "for the request at position 5, {'at': 1.*}: AttributeError"),
+        (short, "for the request at position 5, {'at': 1.*}: UsageError: it gave 0 values for 1"),
+        (picky, "for the request at position 6, {'at': 2.*}: ValueError: two"),
+        (crowded, "for 2 requests together, none of them alone: AttributeError"),
+    ):
         one = operator(how=function)
         one.process(requests(5, 1, 2))
-        name = f"{function.__name__} of column 'x', for requests at positions 5 to 6: .*{words}"
-        with pytest.raises(UsageError, match=name):
+        with pytest.raises(UsageError, match=f"{function.__name__} of column 'x', {words}"):
             one.punctuate(7, END_OF_TIME)
 
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from rewake.model.errors import SchemaMismatch
+from rewake.model.errors import RewakeError, SchemaMismatch
 from rewake.operators.arrays import Array, Int64s, arrow_array
 from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.expression_compiler import Tree, parse
 from rewake.operators.expressions import Bound, Computed, Expression
+from rewake.operators.failing import first_failing
 
 _LEFT, _RIGHT, _KEY, _TIME = range(4)
 
@@ -189,6 +190,8 @@ class PairCondition:
         read = where.bind(columns.schema).columns
         # Something must say how many pairs there are, even if no column is read.
         self._columns = columns.only([*read] or columns.schema.names[:1])
+        self._all_columns = columns
+        self._text = where.text
         self._bound: Bound = where.bind(self._columns.schema)
         if not pa.types.is_boolean(self._bound.type):
             raise SchemaMismatch(
@@ -197,7 +200,27 @@ class PairCondition:
             )
 
     def holds(self, left: Source, right: Source, left_rows: Array, right_rows: Array) -> Array:
-        """For each pair whether the condition is true; null is not."""
-        flags = self._bound.evaluate(self._columns.batch(left, right, left_rows, right_rows))
-        held: Array = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
-        return held
+        """For each pair whether the condition is true; null is not.
+
+        An error names the first pair that it cannot be computed for.
+        """
+
+        def between(start: int, end: int) -> Array:
+            rows = left_rows[start:end], right_rows[start:end]
+            flags = self._bound.evaluate(self._columns.batch(left, right, *rows))
+            held: Array = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
+            return held
+
+        try:
+            return between(0, left_rows.size)
+        except RewakeError as error:
+            found = first_failing(between, left_rows.size)
+            if found is None:
+                raise
+            place, its_error = found
+            chosen = slice(place, place + 1)
+            pair = self._all_columns.batch(left, right, left_rows[chosen], right_rows[chosen])
+            raise type(error)(
+                f"where: {self._text!r} cannot be computed for the pair {pair.to_pylist()[0]}: "
+                f"{its_error}"
+            ) from its_error

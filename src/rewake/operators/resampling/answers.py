@@ -16,6 +16,7 @@ from numba import njit
 
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.failing import first_failing
 from rewake.operators.resampling.tuples import Timed
 
 __all__ = ["METHODS", "Answers", "Method", "Windows"]
@@ -153,25 +154,44 @@ class Answers:
         return seen.values.take(pa.array(chosen, mask=chosen < 0)).cast(kind)
 
     def _called(self, name: str, requests: Timed, seen: _Seen) -> pa.Array:
-        assert callable(self._method)
+        method = self._method
+        assert callable(method)
         values = seen.values.to_numpy(zero_copy_only=False)
-        windows = Windows(requests.times, seen.times, values, seen.first, seen.last)
-        called = getattr(self._method, "__name__", repr(self._method))
-        where = (
-            f"{called} of column {name!r}, for requests at positions "
-            f"{int(requests.positions.min())} to {int(requests.positions.max())}"
-        )
-        try:
-            given = self._method(windows)
-            given = given if isinstance(given, pa.Array) else pa.array(given)
-            given = given.cast(self._result)
-        except Exception as error:
-            raise UsageError(f"resample: {where}: {type(error).__name__}: {error}") from error
-        if len(given) != requests.rows:
-            raise UsageError(
-                f"resample: {where}: it gave {len(given)} values for {requests.rows} requests"
+
+        def between(start: int, end: int) -> pa.Array:
+            windows = Windows(
+                requests.times[start:end],
+                seen.times,
+                values,
+                seen.first[start:end],
+                seen.last[start:end],
             )
-        return given
+            given = method(windows)
+            given = given if isinstance(given, pa.Array) else pa.array(given)
+            if len(given) != end - start:
+                raise UsageError(f"it gave {len(given)} values for {end - start} requests")
+            return given.cast(self._result)
+
+        try:
+            return between(0, requests.rows)
+        except Exception as error:
+            called = getattr(method, "__name__", repr(method))
+            found = first_failing(between, requests.rows)
+            where, error = _failing(requests, error, found)
+            raise UsageError(
+                f"resample: {called} of column {name!r}, {where}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _failing(
+    requests: Timed, error: Exception, found: tuple[int, Exception] | None
+) -> tuple[str, Exception]:
+    """Which request a function fails for, in words, and how."""
+    if found is None:
+        return f"for {requests.rows} requests together, none of them alone", error
+    place, its_error = found
+    request = requests.batch.slice(place, 1).to_pylist()[0]
+    return f"for the request at position {int(requests.positions[place])}, {request}", its_error
 
 
 def _linear(at: Int64s, seen: _Seen) -> pa.Array:
