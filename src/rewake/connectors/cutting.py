@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from rewake.model.errors import OutOfRange, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
+from rewake.model.units import duration_in_unit
+from rewake.operators.columns import TimeColumn
 
 __all__ = [
     "EVENT_TUPLES",
@@ -27,6 +29,7 @@ __all__ = [
     "plain_schema",
     "schema_json",
     "shard_tuples",
+    "slack_of",
 ]
 
 EVENT_TUPLES: Final = 16_384
@@ -37,8 +40,8 @@ class CutReader:
     """One shard's rows as stream events.
 
     `rows_from(position)` yields the shard's rows from a position on, in batches of any size; it
-    raises OutOfRange when the shard ends before.  With `time_column`, in whose order the rows must
-    be, each stream event carries the time of its last tuple as watermark.
+    raises OutOfRange when the shard ends before.  With `time_column` each stream event carries its
+    latest time, less the slack, as watermark: the same whenever it is read.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class CutReader:
         schema: pa.Schema,
         event_tuples: int,
         time_column: str | None = None,
+        slack: str | int | None = None,
     ) -> None:
+        self._slack = slack_of(time_column, slack, schema)
         self._rows_from = rows_from
         self._schema = schema
         self._event_tuples = event_tuples
@@ -124,7 +129,7 @@ class CutReader:
         if self._time_column is None:
             return None
         last = pc.max(batch.column(self._time_column).cast(pa.int64())).as_py()
-        return None if last is None else int(last)
+        return None if last is None else int(last) - self._slack
 
 
 class MadeUpReader:
@@ -203,6 +208,18 @@ def check_time_column(name: str | None, schema: pa.Schema) -> None:
         raise SchemaMismatch(
             f"time column {name!r} is of type {kind}; use a timestamp or int64 column"
         )
+
+
+def slack_of(time_column: str | None, slack: str | int | None, schema: pa.Schema) -> int:
+    """By how much watermarks are behind the latest time; rows further behind are late."""
+    if slack is None:
+        return 0
+    if time_column is None:
+        raise UsageError("slack is about the order of times: give time_column too")
+    length = duration_in_unit(slack, TimeColumn(schema, time_column).unit_ns)
+    if length < 0:
+        raise UsageError(f"slack is how far times may go back, not {slack!r}")
+    return length
 
 
 def beyond_the_end(position: int, end: int) -> OutOfRange:

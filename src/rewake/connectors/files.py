@@ -32,6 +32,7 @@ from rewake.connectors.cutting import (
     check_time_column,
     plain_schema,
     schema_json,
+    slack_of,
 )
 from rewake.connectors.formats import FileFormat, checked_format
 from rewake.model.errors import ReplayMismatch, SchemaMismatch, StorageFault, UsageError
@@ -55,7 +56,8 @@ class Files:
     """The rows of the files at `path`: a file, a folder or a glob pattern.
 
     `schema` is that of the first file that has rows, unless given.  With `time_column`, in whose
-    order the rows of a shard must be, each stream event carries its last time as watermark.
+    order the rows of a shard must be, each stream event carries its last time as watermark; with
+    `slack` rows may be out of order, and watermarks are that much behind.
     """
 
     path: str | os.PathLike[str]
@@ -63,6 +65,7 @@ class Files:
     event_tuples: int = EVENT_TUPLES
     schema: pa.Schema | None = None
     time_column: str | None = None
+    slack: str | int | None = None
     root: str = field(init=False)
     entries: tuple[FileEntry, ...] = field(init=False)
 
@@ -73,6 +76,7 @@ class Files:
         schema = self.schema or _first_schema([root / name for name in names], file_format)
         schema = plain_schema(schema)
         check_time_column(self.time_column, schema)
+        slack_of(self.time_column, self.slack, schema)
         object.__setattr__(self, "path", os.fspath(self.path))
         object.__setattr__(self, "root", str(root))
         object.__setattr__(self, "entries", tuple(_entry(root, name) for name in names))
@@ -87,13 +91,16 @@ class Files:
             "schema": schema_json(self.schema),
             "event_tuples": self.event_tuples,
             "time_column": self.time_column,
+            **({} if self.slack is None else {"slack": self.slack}),
         }
 
     def open(self, shard: int, shards: int) -> CutReader:
         """Open one of `shards` disjoint parts."""
         check_shard(shard, shards)
         rows = _ShardRows(self, self.entries[shard::shards])
-        return CutReader(rows.rows_from, self.schema, self.event_tuples, self.time_column)
+        return CutReader(
+            rows.rows_from, self.schema, self.event_tuples, self.time_column, self.slack
+        )
 
 
 class _ShardRows:
@@ -104,7 +111,8 @@ class _ShardRows:
         self._entries = entries
         self._format = checked_format(source.format)
         self._schema = source.schema
-        self._time_column = source.time_column
+        # In whose order the rows must be.
+        self._time_column = source.time_column if source.slack is None else None
         # How many rows a file has, once that is known.
         self._counts: dict[str, int] = {}
 
@@ -156,7 +164,8 @@ class _ShardRows:
             row = first + np.flatnonzero(column.is_valid())[place]
             raise UsageError(
                 f"{self._root / entry.name}, row {row + 1}: its {self._time_column!r} is before "
-                "that of the row before it; sort the rows, or leave time_column out"
+                "that of the row before it; sort the rows, say by how much they may be "
+                "out of order (slack), or leave time_column out"
             )
         return int(times[-1])
 

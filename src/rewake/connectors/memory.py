@@ -24,6 +24,7 @@ from rewake.connectors.cutting import (
     plain_schema,
     schema_json,
     shard_tuples,
+    slack_of,
 )
 from rewake.model.errors import SchemaMismatch, UsageError
 
@@ -34,27 +35,32 @@ __all__ = ["Batches"]
 class Batches:
     """The rows of a table or of record batches, cut into stream events of `event_tuples`.
 
-    With `time_column`, in whose order the rows must be, stream events carry watermarks.  Shard k of
-    n has the stream events k, k + n, k + 2n, ...; its positions are 0, 1, 2, ... all the same.
+    With `time_column`, in whose order the rows must be, stream events carry watermarks; with a
+    `slack` rows may be out of order, and watermarks are that much behind.  Shard k of n has the
+    stream events k, k + n, k + 2n, ...; its positions are 0, 1, 2, ... all the same.
     """
 
     content: bytes = field(repr=False)
     event_tuples: int
     time_column: str | None
+    slack: str | int | None
 
     def __init__(
         self,
         rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch],
         event_tuples: int = EVENT_TUPLES,
         time_column: str | None = None,
+        slack: str | int | None = None,
     ) -> None:
         check_cut(event_tuples)
         table = _as_table(rows)
         check_time_column(time_column, table.schema)
-        _check_order(table, time_column)
+        slack_of(time_column, slack, table.schema)
+        _check_order(table, time_column if slack is None else None)
         object.__setattr__(self, "content", _encoded(table))
         object.__setattr__(self, "event_tuples", event_tuples)
         object.__setattr__(self, "time_column", time_column)
+        object.__setattr__(self, "slack", slack)
 
     @property
     def schema(self) -> pa.Schema:
@@ -68,6 +74,7 @@ class Batches:
             "schema": schema_json(self.schema),
             "event_tuples": self.event_tuples,
             "time_column": self.time_column,
+            **({} if self.slack is None else {"slack": self.slack}),
             "sha256": sha256(self.content).hexdigest(),
         }
 
@@ -85,7 +92,7 @@ class Batches:
             for start in range(first * self.event_tuples, table.num_rows, step):
                 yield from table.slice(start, self.event_tuples).to_batches()
 
-        return CutReader(rows_from, table.schema, self.event_tuples, self.time_column)
+        return CutReader(rows_from, table.schema, self.event_tuples, self.time_column, self.slack)
 
 
 def _as_table(rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]) -> pa.Table:
@@ -109,7 +116,8 @@ def _check_order(table: pa.Table, time_column: str | None) -> None:
     times = table[time_column].cast(pa.int64()).drop_null().to_numpy()
     if (times[1:] < times[:-1]).any():
         raise UsageError(
-            f"the rows are not in the order of {time_column!r}; sort them, or leave time_column out"
+            f"the rows are not in the order of {time_column!r}; sort them, say by how "
+            "much they may be out of order (slack), or leave time_column out"
         )
 
 

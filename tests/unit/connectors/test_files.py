@@ -316,3 +316,10 @@ def test_row_groups_before_a_position_are_not_touched(tmp_path: Path) -> None:
     reader = Files(path, event_tuples=1000).open(0, 1)
     reader.seek(25_500)
     assert reader.read(0.0).batch["n"][0].as_py() == 25_000
+
+
+def test_with_slack_rows_of_files_may_be_out_of_order(tmp_path):
+    """Watermarks are that much behind the latest time of a stream event."""
+    arrow_parquet.write_table(pa.table({"t": [5, 3, 9, 1]}), tmp_path / "a.parquet")
+    reader = Files(tmp_path, event_tuples=2, time_column="t", slack=4).open(0, 1)
+    assert [reader.read(0.0).watermark for _ in range(2)] == [1, 5]

@@ -75,3 +75,25 @@ def test_what_cannot_be_is_refused() -> None:
         for _ in range(2):
             with pytest.raises(OutOfRange):
                 reader.read(0.0)
+
+
+def test_with_slack_rows_may_be_out_of_order_and_watermarks_are_behind():
+    """The same ones wherever reading begins; what is further behind is late, not refused."""
+    times = [5, 3, 9, 1, 12, 11]
+    source = Batches(pa.table({"t": times}), event_tuples=2, time_column="t", slack=4)
+    reader = source.open(0, 1)
+    marks = [reader.read(0.0).watermark for _ in range(3)]
+    assert marks == [5 - 4, 9 - 4, 12 - 4]
+    reader.seek(2)
+    assert reader.read(0.0).watermark == 5
+    assert source.describe()["slack"] == 4
+    assert "slack" not in Batches(pa.table({"t": [1]}), time_column="t").describe()
+
+
+def test_a_slack_that_makes_no_sense_is_refused():
+    """It is about the order of times."""
+    table = pa.table({"t": [1, 2]})
+    with pytest.raises(UsageError, match="give time_column too"):
+        Batches(table, slack=4)
+    with pytest.raises(UsageError, match="how far times may go back"):
+        Batches(table, time_column="t", slack=-1)
