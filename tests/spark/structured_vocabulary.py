@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +66,9 @@ def run_query(
 
     def sink(batch: "DataFrame", number: int) -> None:
         # A batch that Spark repeats replaces what it wrote: only the state must not see it twice.
+        # Nothing is coalesced, or all shards would be in one task, and never on two executors.
         reached(number, "before")
-        batch.coalesce(1).write.mode("overwrite").parquet(f"{target}/batch={number}")
+        batch.write.mode("overwrite").parquet(f"{target}/batch={number}")
         reached(number, "after")
 
     query = (
@@ -149,10 +151,13 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
     """Let tasks kill a process once per entry of `deaths`: `{"1.during": "worker"}`.
 
     Before, during or after batch 1 is handed over by its first task; the worker itself, all shard
-    hosts, or the executor.  With "sleep" nobody dies, but the task takes long.
+    hosts, or the executor.  With "sleep" nobody dies, but the task takes long.  Every attempt that
+    is begun leaves its name; see `attempts`.
     """
     marks, state, original = str(folder / "deaths"), str(folder / "state"), hosting.task_of
-    os.makedirs(marks, exist_ok=True)
+    begun = str(folder / "attempts")
+    for made in (marks, begun):
+        os.makedirs(made, exist_ok=True)
 
     def task_of(task: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
         inner = original(task)
@@ -168,7 +173,10 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
 
             from rewake.net.ancestry import nearest_jvm
 
-            batch = TaskContext.get().getLocalProperty("streaming.sql.batchId")
+            context = TaskContext.get()
+            batch = context.getLocalProperty("streaming.sql.batchId")
+            attempt = f"{batch}.{context.partitionId()}.{context.taskAttemptId()}"
+            os.close(os.open(f"{begun}/{attempt}", os.O_CREAT))
 
             def reach(place: str) -> None:
                 name = f"{batch}.{place}"
@@ -201,6 +209,12 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
         return run
 
     monkeypatch.setattr(hosting, "task_of", task_of)
+
+
+def attempts(folder: Path, batch: int) -> dict[int, int]:
+    """How many attempts of each task were begun in a batch."""
+    names = [path.name for path in (folder / "attempts").glob(f"{batch}.*")]
+    return dict(Counter(int(name.split(".")[1]) for name in names))
 
 
 def died(folder: Path) -> set[str]:
