@@ -20,6 +20,7 @@ class KeyedBatchCase(BatchCase):
     """A stream in batches, and keyed processing of it, with timers."""
 
     each_key: bool = False
+    routes_late: bool = False
 
     @property
     def output(self) -> Any:
@@ -41,7 +42,8 @@ def keyed_batches(draw: st.DrawFn) -> KeyedBatchCase:
     case = draw(cases(odd_floats=False))
     known = {each.name: getattr(case, each.name) for each in fields(Case)}
     known["slack"] = draw(st.sampled_from([0, 2, 9]))
-    return KeyedBatchCase(**known, each_key=draw(st.booleans()), cuts=draw(CUTS))
+    choices = {"each_key": draw(st.booleans()), "routes_late": draw(st.booleans())}
+    return KeyedBatchCase(**known, **choices, cuts=draw(CUTS))
 
 
 @examples(150)

@@ -55,7 +55,7 @@ from rewake.operators.keyed.state import StateField
 from rewake.operators.keyed.turn import KeyedTurn, dead_schema
 from rewake.operators.keyed.vocabulary import EachKey, KeyedResult, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
-from rewake.operators.stateless import check_schema
+from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows import slack_in_unit
 
 _NO_TIMES = np.zeros(0, np.int64)
@@ -208,6 +208,7 @@ class KeyedProcess:
         self.spec = spec
         self.schema = schema
         self.output_schema = spec.output
+        self.late_schema = plain_schema(schema)
         self.late_tuples = 0
         self.clock = NO_TIME
         self._time = None if spec.time is None else TimeColumn(schema, spec.time)
@@ -295,7 +296,7 @@ class KeyedProcess:
             raise
         if late.any():
             self.late_tuples += int(np.count_nonzero(late))
-            turn.late = event.batch.filter(pa.array(late))
+            turn.late = plain_batch(event.batch.filter(pa.array(late)))
             turn.by_watermark.append(keys[late & (times >= before[1])])
         outcome = self._outcome(turn, event.position)
         parts.forget_idle_keys()
