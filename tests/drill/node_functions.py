@@ -19,3 +19,10 @@ def quiet(key: int, _time: datetime, state: dict[str, Any]) -> Any:
 def count_purchases(item: int, rows: pa.RecordBatch, kept: dict[str, Any]) -> Any:
     """Every purchase of an item so far."""
     return [{"item_id": item, "n": kept["n"] + rows.num_rows}], {"n": kept["n"] + rows.num_rows}
+
+
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each tuple as it is, and once more with its value turned around."""
+    turned = [{**row, "v": -row["v"]} for row in batch.to_pylist()]
+    pairs = [each for pair in zip(batch.to_pylist(), turned, strict=True) for each in pair]
+    return pa.RecordBatch.from_pylist(pairs, batch.schema)

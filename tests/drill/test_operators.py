@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from node_functions import doubled
 
 import rewake
 from rewake.lab.oracle import Punctuation
@@ -29,13 +30,6 @@ def table(seed: int) -> pa.Table:
     values = [n * (7919 + seed) % 1009 for n in range(ROWS)]
     keys = [value % 5 for value in values]
     return pa.Table.from_pydict({"k": keys, "v": values, "t": times}, schema=SCHEMA)
-
-
-def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Each tuple as it is, and once more with its value turned around."""
-    turned = [{**row, "v": -row["v"]} for row in batch.to_pylist()]
-    pairs = [each for pair in zip(batch.to_pylist(), turned, strict=True) for each in pair]
-    return pa.RecordBatch.from_pylist(pairs, SCHEMA)
 
 
 def build() -> rewake.Query:
