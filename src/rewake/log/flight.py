@@ -55,8 +55,6 @@ class Limits:
     # After a sync a stripe rests until so much has gathered, or so long; 0: it does not rest.
     gather_bytes: int = 1 << 20
     gather_ms: float = 0.0
-    # Nor does it after so much was synced at once: the next batch will be worth it, too.
-    worth_bytes: int = 128 << 10
 
 
 class Pending(NamedTuple):

@@ -348,15 +348,13 @@ class WritePipeline:
 
     def _synced(self, lane: Lane) -> list[Command]:
         self._landed(lane)
-        large = lane.dirty_bytes >= self.limits.worth_bytes
         for batch in lane.dirty:
             batch.synced = True
         lane.dirty.clear()
         lane.dirty_bytes = 0
         # A batch that was waiting for this sync to rotate goes first.
         waiting = self._launch(lane) if lane.batch is not None else []
-        rest = [] if large else self._rest(lane)
-        return self._confirmations() + waiting + (rest or self._start())
+        return self._confirmations() + waiting + (self._rest(lane) or self._start())
 
     def _rest(self, lane: Lane) -> list[Command]:
         """Let a batch gather: many small ones cost the processor more than they gain in time."""

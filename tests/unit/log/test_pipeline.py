@@ -284,14 +284,6 @@ def test_a_rest_is_over_when_enough_has_gathered():
     assert machine.gathered
 
 
-def test_after_a_large_batch_there_is_no_rest():
-    """Batches that are worth a sync by themselves gain nothing by waiting for more."""
-    machine = pipeline(gather_ms=5, worth_bytes=FRAME)
-    assert synced_once(machine) == []
-    (write,) = append(machine)
-    assert frames_of(write) == 1
-
-
 def test_whoever_waits_ends_the_rest():
     """Waiting for a frame must not cost the time of a rest."""
     machine = pipeline(gather_ms=5)
