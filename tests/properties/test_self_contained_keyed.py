@@ -7,7 +7,7 @@ from typing import Any
 
 from aggregate_cases import CUTS, Case, cases, examples
 from aggregate_runs import TRIED
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from keyed_cases import KeyedCase, forgetting_keys
 from self_contained_cases import LAST_LIVES, LIVES, BatchCase, Life, Run
@@ -46,7 +46,32 @@ def keyed_batches(draw: st.DrawFn) -> KeyedBatchCase:
     return KeyedBatchCase(**known, **choices, cuts=draw(CUTS))
 
 
+# The second tuple without a key is late by a batch that is not replayed: the way CHECKS.
+LATE_BY_A_CHECKED_BATCH = KeyedBatchCase(
+    keys=("int64",),
+    window=("count", 1, 1),
+    functions="count",
+    rows=(
+        *[(0, 0, 0.0, 0, 0)] * 8,
+        (None, 0, 0.0, 0, 0),
+        (0, 0, 0.0, 0, 1),
+        (0, 0, 0.0, 0, 3),
+        (None, 0, 0.0, 0, 0),
+        (0, 0, 0.0, 0, 4),
+    ),
+    punctuations=(),
+    slack=0,
+    timeout=None,
+    value="int8",
+    time="int64",
+    route_late=True,
+    cuts=(0, 2, 2, 1),
+    routes_late=True,
+)
+
+
 @examples(150)
+@example(LATE_BY_A_CHECKED_BATCH, [Life(turns=6), Life(ways=("checks", None), turns=6)], Life())
 @given(keyed_batches(), st.lists(LIVES, min_size=1, max_size=4), LAST_LIVES)
 def test_functions_give_the_same_whenever_processes_die(
     case: KeyedBatchCase, lives: list[Life], last: Life

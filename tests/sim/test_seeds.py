@@ -21,3 +21,17 @@ def test_nothing_is_lost_repeated_reordered_or_wrong_whatever_fails(chunk: int) 
     for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
         outcome = simulate(seed)
         assert not outcome.failure, outcome.report()
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(75, id="75: ticks without their time in a replay"),
+        pytest.param(4523, id="4523: a zombie looks for what its successor wrote"),
+        pytest.param(12256, id="12256: watermarks that meet elsewhere in a replay"),
+    ],
+)
+def test_what_a_seed_found_once_stays_mended(seed: int) -> None:
+    """Seeds beyond those of every run; what they found is in their names."""
+    outcome = simulate(seed)
+    assert not outcome.failure, outcome.report()

@@ -65,13 +65,22 @@ class StreamEvent:
 
         But the time of a tick is its position's: what is behind that has none.
         """
-        if self.port == CLOCK_PORT and position >= self.end:
+        if self.is_tick and position >= self.end:
             return self, replace(self, start=self.end, watermark=None)
         rows = max(position - self.position, 0)
         first = min(position, self.position)
         head = replace(self, position=first, batch=self.batch.slice(0, rows), watermark=None)
         tail = self.batch.slice(rows)
         return head, replace(self, position=self.end - tail.num_rows, batch=tail, start=position)
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether it is the machine's clock."""
+        return self.port == CLOCK_PORT
+
+    def without_watermark(self) -> StreamEvent:
+        """The same tuples; a tick is nothing but its time, and stays as it is."""
+        return self if self.is_tick or self.watermark is None else replace(self, watermark=None)
 
     def since(self, position: int) -> StreamEvent | None:
         """What of it is not before `position`; None when nothing is."""

@@ -109,7 +109,7 @@ class Node:
         self._delivered = list(self._starts)
         self._frame_marks: deque[tuple[int, int]] = deque()  # (end position, sequence after it)
         self.turns = 0
-        # Tuples and CHECKs of the last turn, for who measures it.
+        # Tuples, CHECKs and their bytes of the last turn, for who measures it.
         self._last_turn = (0, 0, 0)
         # A turn that could not be taken yet, because a system outside did not answer.
         self._held: Taken | None = None

@@ -2,7 +2,8 @@
 
 A host owes every approach the same three things, in this order: append what a turn records and wait
 until it is durable before forwarding results; after a crash, rebuild from the log before anything
-else; deliver input again from where the rebuilt operator says.
+else; deliver input again from where the rebuilt operator says.  Watermarks need not come with it:
+what they decided is in the log, and a replay does not listen to them.
 
 An approach that comes with Rewake has a file of its own and one line here, which registers it.
 """

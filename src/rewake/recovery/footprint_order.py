@@ -23,8 +23,6 @@ from rewake.operators.arrays import Array, Int32s, Int64s, grown
 
 # Footprints are looked at in pieces of this size when the head is searched for.
 _PIECE = 1024
-# And at least in groups of this size when all are looked at.
-_GROUP = 8192
 _SPARE = 65_536
 # From so many blocks on, going through them costs more than putting them together.
 _MANY_BLOCKS = 32
@@ -80,20 +78,6 @@ class _Merged(NamedTuple):
 
     def at(self, rows: Array) -> Footprints:
         return self.all.chosen(rows)
-
-
-def _groups(blocks: list[_Block]) -> Iterator[list[_Block]]:
-    """Consecutive blocks, as many as are worth looking at together and still fit the cache."""
-    group: list[_Block] = []
-    size = 0
-    for block in blocks:
-        group.append(block)
-        size += block.slots.size
-        if size >= _GROUP:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _piece(block: _Block | _Merged, start: int) -> Footprints:
@@ -162,7 +146,7 @@ class FootprintOrder:
     def _keep_live_only(self) -> None:
         """Merge what is live into one block.
 
-        Many blocks are looked at together, and only at what tells the dead from the living: one by
+        All blocks are looked at together, and only at what tells the dead from the living: one by
         one, and in full, they would cost more than all other work on footprints.
         """
         oldest = self._blocks[0]
@@ -175,10 +159,8 @@ class FootprintOrder:
 
     def _live_of(self, blocks: list[_Block], every: int = 1) -> Footprints:
         """The live footprints of blocks that are not merged yet, or one of `every` so many."""
-        found = [self._live_in(group, every) for group in _groups(blocks)]
-        return Footprints(*map(np.concatenate, zip(_NONE, *found, strict=True)))
-
-    def _live_in(self, blocks: list[_Block], every: int) -> Footprints:
+        if not blocks:
+            return _NONE
         parts = [block.slots[::every] for block in blocks]
         slots = np.concatenate(parts)
         ids = np.concatenate([block.ids[::every] for block in blocks])

@@ -8,16 +8,21 @@ that ended.  Between checkpoints a turn leaves its results and nothing else.
 
     CHECKS     of a checkpoint: parts, as in continuous eventual checkpointing
     CLOSED     of a delta: parts of the last checkpoint that have ended
-    METADATA   column 0: what the frame is (0 results, 1 full, 2 delta), 1 if the turn was of a
-               watermark alone, late tuples so far; column 1: tuples so far, by output
+    METADATA   column 0: what the frame is (0 results, 1 full, 2 delta), late tuples so far;
+               column 1: tuples so far, by output
 
 Recovery: read backwards to the newest full checkpoint, put the deltas on top, load, and process
 input again from there.  What it emits up to tc is in the log already and is dropped; that it is as
 much as the log has, on each output, is checked, so nothing can be emitted twice or get lost.
 
-A watermark that came alone is repeated from the log: an idle source may not say it again.  The
-host's duties are those of the package; a checkpoint is one frame, so its size is limited by that
-of a frame.
+Watermarks are repeated from the log, which has a frame for each that moved the clock; what comes
+with replayed input is not listened to.  An idle source may not say it again, and where channels
+meet, time is that of the one behind: their tuples meet again in the order that was recorded, but
+what each says of time between them may come earlier or later than it did.  (Ticks of the
+machine's clock are input like tuples: they have positions, and come again.)
+
+The host's duties are those of the package; a checkpoint is one frame, so its size is limited by
+that of a frame.
 """
 
 from __future__ import annotations
@@ -108,7 +113,6 @@ class InstantCheckpointing:
         self._frames = self._records = 0
         # Tuples emitted so far, by output.
         self._emitted = np.zeros(0, np.int64)
-        self._alone = False
         # While replaying: what the log says beyond the checkpoint, and where it says something.
         self._log: Found | None = None
         self._borders: deque[int] = deque()
@@ -122,10 +126,12 @@ class InstantCheckpointing:
         )
         if self.recovering:
             return self._replay(event, now_ms)
+        before = self.operator.clock
         outputs = self._process(event)
         self._turns += 1
         kind = self._due()
-        if not outputs and kind == RESULTS_ONLY:
+        told = event.watermark is not None and not event.is_tick and self.operator.clock > before
+        if not outputs and not told and kind == RESULTS_ONLY:
             return NOTHING
         record, checks = self._record(kind, outputs)
         return Turn(record, outputs, checks)
@@ -134,7 +140,6 @@ class InstantCheckpointing:
         outcome = self.operator.process(event)
         self.position = event.end
         self._tuples += int(event.batch.num_rows)
-        self._alone = event.start == event.end
         return self._take(outcome)
 
     def _take(self, outcome: Outcome) -> Emissions:
@@ -160,7 +165,7 @@ class InstantCheckpointing:
         sections, checked = result_sections(outputs), NO_SLOTS
         if kind != RESULTS_ONLY:
             checked = self._checkpoint(kind, sections)
-        numbers = np.array([kind, self._alone, self.operator.late_tuples], np.int64)
+        numbers = np.array([kind, self.operator.late_tuples], np.int64)
         sections.append(Mark.section(numbers, self._emitted))
         tuples = rows_in(outputs)
         self._frames += 1
@@ -253,7 +258,7 @@ class InstantCheckpointing:
         self.position = self._checkpointed + 1
         self._replay_through = found.newest.time
         self._log = found
-        self._borders = deque([*sorted(found.alone), found.newest.time + 1])
+        self._borders = deque([*sorted(found.clocks), found.newest.time + 1])
         self._repeat_watermarks()
 
     @property
@@ -261,16 +266,17 @@ class InstantCheckpointing:
         """Whether the next input is a replay of turns that the log has already."""
         return self.position <= self._replay_through
 
+    @property
+    def replay_through(self) -> int:
+        """The last position whose effects the log has: tc."""
+        return self._replay_through
+
     def _repeat_watermarks(self) -> None:
-        """Apply what came at this position besides tuples; at tc, see that all is as it was."""
+        """Apply what the log says of time at this position; at tc, see that all is as it was."""
         found = self._log
         assert found is not None, "a replay without a log"
         # One by one: what a watermark sets off may depend on those before it.
-        clocks = list(found.alone.get(self.position, ()))
-        if not self.recovering:
-            # Also one that rode on the last tuples: the host may have cut them off from it.
-            clocks.append(found.newest.clock)
-        for clock in clocks:
+        for clock in found.clocks.get(self.position, ()):
             if clock > self.operator.clock:
                 self._take(self.operator.punctuate(self.position, clock))
         if not self.recovering:
@@ -293,7 +299,7 @@ class InstantCheckpointing:
         while self.recovering:
             border = self._next_border()
             if rest.end < border:
-                self._process(rest)
+                self._process(rest.without_watermark())
                 return NOTHING
             self._check_divisible(rest, border)
             past, rest = rest.split(border)

@@ -26,13 +26,12 @@ class Mark(NamedTuple):
     time: int
     clock: int
     kind: int
-    alone: bool
     late_tuples: int
     emitted: Int64s
 
     @staticmethod
     def section(numbers: Int64s, emitted: Int64s) -> Section:
-        """The METADATA section: kind, alone and late tuples; then tuples so far, by output."""
+        """The METADATA section: kind and late tuples; then tuples so far, by output."""
         return Section(SectionKind.METADATA, pack_columns([numbers, emitted]))
 
     @classmethod
@@ -43,24 +42,24 @@ class Mark(NamedTuple):
         if (
             len(columns) != 2
             or any(column.dtype != np.int64 for column in columns)
-            or columns[0].size != 3
+            or columns[0].size != 2
             or columns[1].size > 256
         ):
             raise DamagedFrame(
                 f"frame {frame.sequence} is none of instant checkpoints: the log was written under "
                 "another approach"
             )
-        kind, alone, late = (int(number) for number in columns[0])
+        kind, late = (int(number) for number in columns[0])
         emitted = columns[1]
         if kind not in (RESULTS_ONLY, FULL, DELTA) or late < 0 or np.any(emitted < 0):
             raise DamagedFrame(f"frame {frame.sequence} has impossible metadata")
-        return cls(frame.t_end, frame.timestamp, kind, bool(alone), late, emitted)
+        return cls(frame.t_end, frame.timestamp, kind, late, emitted)
 
 
 class Found(NamedTuple):
     """The newest checkpoint (None: replay from the beginning), and what the log says after it.
 
-    `alone` are the clocks after turns of a watermark alone, in order, by where they came.
+    `clocks` are those after each frame behind it, in order, by the position they are before.
     `records` and `frames` are how many parts and frames were read.
     """
 
@@ -69,7 +68,7 @@ class Found(NamedTuple):
     deltas: int
     openings: StoredParts
     snapshots: StoredParts
-    alone: dict[int, list[int]]
+    clocks: dict[int, list[int]]
     records: int
     frames: int
 
@@ -81,7 +80,7 @@ class _Search:
         self.newest = Mark.of(newest)
         self.checkpoint: Mark | None = None
         self.deltas = -1
-        self.alone: dict[int, list[int]] = {}
+        self.clocks: dict[int, list[int]] = {}
         self.frames = self.records = 0
         self.building: Construction | None = None
         self.done = False
@@ -100,9 +99,8 @@ class _Search:
             self.building.read(frame)
             self.deltas += 1
             self.done = mark.kind == FULL
-        elif self.checkpoint is None and mark.alone:
-            place = mark.time + 1
-            self.alone.setdefault(place, []).insert(0, mark.clock)
+        elif self.checkpoint is None:
+            self.clocks.setdefault(mark.time + 1, []).insert(0, mark.clock)
 
     def found(self) -> Found:
         """What was read, when all of it was there."""
@@ -116,7 +114,7 @@ class _Search:
             deltas=self.deltas,
             openings=parts[0],
             snapshots=parts[1],
-            alone=self.alone,
+            clocks=self.clocks,
             records=building.found if building is not None else 0,
             frames=self.frames,
         )

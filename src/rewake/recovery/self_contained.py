@@ -282,8 +282,10 @@ class SelfContained:
             mark = each.mark
             if self._cec.recovering and mark.way == INPUT_WAY and mark.end > self._cec.position:
                 if passed != NO_TIME:
-                    # Batches that need no replay have moved the clock all the same.
-                    self._cec.turn(StreamEvent(self._cec.position, self._rows.empty, passed))
+                    # Batches that need no replay have moved the clock all the same; unlike what
+                    # input says of time, the log knows where that was.
+                    time = StreamEvent(self._cec.position, self._rows.empty, passed)
+                    self.operator.replay(time)
                 self._cec.turn(self._rest_of(each))
             passed = NO_TIME if mark.way == INPUT_WAY else each.frame.timestamp
         if self._cec.recovering:

@@ -104,9 +104,14 @@ class TimedLog:
         return self._reader.frames_backwards()
 
     def frames_from(self, sequence: int) -> Iterator[Frame]:
-        """Everything complete from a sequence on, of what is retained."""
+        """Everything complete from a sequence on, of what is retained and can be seen.
+
+        A mark that lags may hide what another writer has written meanwhile.
+        """
         self._reader.refresh()
         first = max(sequence, self._reader.first_sequence)
+        if first > self._reader.end_sequence:
+            return iter(())
         return self._reader.frames(from_sequence=first)
 
     def read_back(self, position: int, sequence: int, at_most: int) -> list[Frame]:
