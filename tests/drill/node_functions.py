@@ -3,7 +3,10 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+from rewake.operators.resampling.answers import Windows
 
 
 def held(_key: int, tuples: pa.RecordBatch, state: dict[str, Any], now: datetime) -> Any:
@@ -26,3 +29,11 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     turned = [{**row, "v": -row["v"]} for row in batch.to_pylist()]
     pairs = [each for pair in zip(batch.to_pylist(), turned, strict=True) for each in pair]
     return pa.RecordBatch.from_pylist(pairs, batch.schema)
+
+
+def value_unless_large(windows: Windows) -> np.ndarray:
+    """The last value before; it fails for windows with a very large value in them."""
+    for first, last in zip(windows.first, windows.last, strict=True):
+        if (windows.values[first:last] > 2**61).any():
+            raise ValueError("a value is very large")
+    return windows.values[np.maximum(windows.last - 1, 0)].astype(float)

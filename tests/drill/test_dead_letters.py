@@ -1,6 +1,8 @@
-"""Tuples that a map fails for, on nodes that are killed."""
+"""What a map, a join and a resample fail for, on nodes that are killed."""
 
 import pyarrow as pa
+import pytest
+from node_functions import value_unless_large
 
 import rewake
 
@@ -34,3 +36,73 @@ def test_every_tuple_is_a_result_or_a_dead_letter_once_whatever_dies(tmp_path):
     assert numbers.column("k").to_pylist() == [k for k in range(rows) if k % 7 != 3]
     assert dead.column("k").to_pylist() == [k for k in range(rows) if k % 7 == 3]
     assert set(dead.column("text").to_pylist()) == {"bad"}
+
+
+TIMED = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
+
+
+def timed(rows: int) -> rewake.Batches:
+    values = [2**62 if k % 7 == 3 else k for k in range(rows)]
+    columns = {"k": range(rows), "v": values, "t": range(rows)}
+    table = pa.Table.from_pydict(columns, schema=TIMED)
+    return rewake.Batches(table, event_tuples=100, time_column="t")
+
+
+def pairs_of(rows: int) -> rewake.Query:
+    """Every tuple meets itself; the condition overflows for some."""
+    query = rewake.Query("pairs")
+    left, right = query.source("left", timed(rows)), query.source("right", timed(rows))
+    made = left.join(
+        right, on="k", within=10, time="t", where="v * 4 >= 0", on_error="divert", name="step"
+    )
+    made.to_stream("results")
+    made.output("dead").to_stream("dead")
+    return query
+
+
+def answers_of(rows: int) -> rewake.Query:
+    """The value at every request's own time, by a function that fails for some."""
+    query = rewake.Query("answers")
+    values, asked = query.source("values", timed(rows)), query.source("asked", timed(rows))
+    made = values.resample(
+        asked.map(key="k", t="t", name="requests"),
+        time="t",
+        window=2,
+        columns={"x": "v"},
+        how=value_unless_large,
+        on_error="divert",
+        name="step",
+    )
+    made.to_stream("results")
+    made.output("dead").to_stream("dead")
+    return query
+
+
+@pytest.mark.parametrize(("build_query", "key"), [(pairs_of, "k"), (answers_of, "key")])
+def test_pairs_and_requests_are_results_or_dead_letters_once_whatever_dies(
+    tmp_path, build_query, key
+):
+    """The node of the step is killed between them."""
+    rows = 5_000
+    with rewake.start_processes(build_query(rows), tmp_path / "state") as running:
+        running.await_start()
+        with running.subscribe("results") as stream:
+            first = stream.read(timeout=30)
+            running.signal_node("step")
+            results = [first.batch, *(event.batch for event in stream)]
+        with running.subscribe("dead") as stream:
+            dead = pa.Table.from_batches([event.batch for event in stream if event.batch.num_rows])
+        running.await_end()
+    found = pa.Table.from_batches([each for each in results if each.num_rows])
+    failing = FAILING[build_query](rows)
+    assert sorted(dead[key].to_pylist()) == sorted(failing)
+    assert sorted(found[key].to_pylist()) == sorted(set(range(rows)) - set(failing))
+
+
+FAILING = {
+    pairs_of: lambda rows: [k for k in range(rows) if k % 7 == 3],
+    # A window reaches two to either side.
+    answers_of: lambda rows: [
+        k for k in range(rows) if any(v % 7 == 3 for v in range(max(k - 2, 0), min(k + 3, rows)))
+    ],
+}

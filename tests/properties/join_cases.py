@@ -40,6 +40,13 @@ def _even(batch: pa.RecordBatch) -> pa.Array:
     return pc.equal(pc.bit_wise_and(pc.add(batch["v"], batch["v_right"]), 1), 0)
 
 
+def _even_but_not_forty(batch: pa.RecordBatch) -> pa.Array:
+    if 40 in batch["v"].to_pylist():
+        raise ValueError("forty")
+    return _even(batch)
+
+
+_LARGEST = 2**63 - 1
 Joined = dict[str, Any]
 # SQL or a function, and the same of a result row.
 CONDITIONS: dict[str, tuple[Any, Callable[[Joined], bool]]] = {
@@ -50,7 +57,24 @@ CONDITIONS: dict[str, tuple[Any, Callable[[Joined], bool]]] = {
     "null": ("v IS NULL OR s = 'a'", lambda row: row["v"] is None or row["s"] == "a"),
     "equal": ("v_right = v AND (1 = 1)", lambda row: _both(row) and row["v"] == row["v_right"]),
     "never": ("1 = 2", lambda _: False),
+    "overflows": (f"v * {_LARGEST} >= 0", lambda row: row["v"] is not None and _product(row) >= 0),
+    "fails": (_even_but_not_forty, lambda row: _not_forty(row) and CONDITIONS["even"][1](row)),
 }
+# Their failing pairs are diverted.
+FAILING = ("overflows", "fails")
+
+
+def _product(row: Joined) -> int:
+    product = row["v"] * _LARGEST
+    if abs(product) > _LARGEST:
+        raise OverflowError
+    return product
+
+
+def _not_forty(row: Joined) -> bool:
+    if row["v"] == 40:
+        raise ValueError
+    return True
 
 
 def _both(row: Joined) -> bool:
@@ -127,7 +151,13 @@ class JoinCase:
             how=self.how,
             slack=self.slack,
             late_outputs=True,
+            on_error="divert" if self.diverts else "stop",
         )
+
+    @property
+    def diverts(self) -> bool:
+        """Whether pairs that the condition fails for have an output of their own."""
+        return self.condition in FAILING
 
     def operator(self) -> Join:
         """A new operator."""
@@ -135,16 +165,16 @@ class JoinCase:
 
     @functools.cached_property
     def program(self) -> FragmentProgram:
-        """Results, and the late tuples of both inputs."""
-        routes = tuple(OutputRoute(port) for port in (0, 2, 3))
+        """Results, the late tuples of both inputs, and failing pairs."""
+        routes = tuple(OutputRoute(port) for port in ((0, 2, 3, 4) if self.diverts else (0, 2, 3)))
         return FragmentProgram(stateful=self.spec(), routes=routes)
 
     @functools.cached_property
     def schemas(self) -> list[pa.Schema]:
         """Of each output."""
         spec, given = self.spec(), self.input_schemas
-        late = [spec.further_schema(name, *given) for name in spec.further_outputs]
-        return [self.operator().output_schema, *late]
+        others = [spec.further_schema(name, *given) for name in spec.further_outputs]
+        return [self.operator().output_schema, *others]
 
     # --- the stream --------------------------------------------------------------------------
 
@@ -203,10 +233,11 @@ class JoinCase:
 
 
 class Expected(NamedTuple):
-    """What a join must put out: results, late tuples by input."""
+    """What a join must put out: results, late tuples by input, failing pairs."""
 
     results: list[Row]
     late: tuple[list[Row], list[Row]]
+    dead: list[Row]
 
 
 class Oracle:
@@ -217,7 +248,7 @@ class Oracle:
         self.clock = NO_TIME
         self.reached = [NO_TIME, NO_TIME]
         self.held: tuple[list[list[Any]], list[list[Any]]] = ([], [])  # [row, met, decided]
-        self.found = Expected([], ([], []))
+        self.found = Expected([], ([], []), [])
 
     def emits(self, side: int) -> bool:
         """Whether tuples of an input are emitted that met nobody."""
@@ -268,7 +299,11 @@ class Oracle:
             return False
         names = ["v", "s", "v_right"]
         values = (left[count], left[count + 1], right[count])
-        return CONDITIONS[self.case.condition][1](dict(zip(names, values, strict=True)))
+        try:
+            return CONDITIONS[self.case.condition][1](dict(zip(names, values, strict=True)))
+        except (OverflowError, ValueError):
+            self.found.dead.append(self.joined(left, right))
+            return False
 
     def joined(self, left: Row | None, right: Row | None) -> Row:
         """A result; None is no tuple."""
@@ -312,6 +347,7 @@ def _key_rows(keys: tuple[str, ...]) -> list[Row]:
 
 _KEY_KINDS = [("int64",), ("string",), ("int64", "string"), ("int8",), ("uint64",), ("bool",)]
 _KEY_KINDS += [("dictionary",), ("float64",), ("binary", "date32"), ("timestamp", "uint8")]
+_KEY_KINDS += [("int8", "date32"), ("bool", "uint8", "int8")]  # these are packed into one integer
 
 
 @st.composite
@@ -408,11 +444,18 @@ def built(case: JoinCase, name: str, life: ProgramLife, log: ListedFrames) -> Re
 
 
 def run(
-    case: JoinCase, name: str, crashes: list[ProgramLife], last: ProgramLife, silent: bool = False
+    case: JoinCase,
+    name: str,
+    crashes: list[ProgramLife],
+    last: ProgramLife,
+    *,
+    silent: bool = False,
+    early: bool = False,
 ) -> JoinOutput:
     """The output of processes that die one after the other, and of the last one.
 
-    With `silent`, watermarks that came alone are not repeated to a process that replays.
+    To a process that replays, with `silent` no watermark is repeated; with `early` every stream
+    event says the last one of what is replayed.
     """
     log, acknowledged = ListedFrames(), -1
     with hurried(case):
@@ -422,9 +465,11 @@ def run(
             for number, event in enumerate(case.events(driven.position, life.cuts)):
                 if number == life.turns:
                     break
-                through = getattr(driven, "replay_through", -1)
-                if silent and event.watermark is not None and event.end <= through:
-                    event = replace(event, watermark=None)  # noqa: PLW2901
+                through = driven.replay_through
+                if (silent or early) and event.end <= through:
+                    marks = [case.marks[at] for at in case.marks if at <= through]
+                    time = max(marks, default=None) if early else None
+                    event = replace(event, watermark=time)  # noqa: PLW2901
                 turn = driven.turn(event, float(number))
                 record = turn.record
                 if record is None and life.bare and event.watermark is not None:

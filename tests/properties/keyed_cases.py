@@ -212,15 +212,21 @@ def long_lives() -> st.SearchStrategy[tuple[list[ProgramLife], ProgramLife]]:
     return st.tuples(st.lists(crash, min_size=1, max_size=3), last)
 
 
-# --- a host that forgets watermarks ----------------------------------------------------------
+# --- a host that forgets watermarks, or says them too early ----------------------------------
 
 
-def run_without_old_watermarks(
-    case: ProgramCase, name: str, crashes: list[ProgramLife], last: ProgramLife
+def run_with_other_watermarks(
+    case: ProgramCase,
+    name: str,
+    crashes: list[ProgramLife],
+    last: ProgramLife,
+    *,
+    early: bool = False,
 ) -> ProgramOutput:
     """As `program_cases.run`, by a host that records watermarks and never says them again.
 
-    Those behind the tuple at tc may not have been said at all.
+    Those behind the tuple at tc may not have been said at all.  With `early`, every stream event
+    that is replayed says the last of them.
     """
     log = ListedFrames()
     for life in [*crashes, last]:
@@ -232,7 +238,9 @@ def run_without_old_watermarks(
             past = said.end <= through
             if past and said.start == said.end:
                 continue
-            event = replace(said, watermark=None) if past else said
+            told = [time for at, time in case.case.punctuations if at <= through]
+            known = max(told, default=None) if early else None
+            event = replace(said, watermark=known) if past else said
             turn = driven.turn(event, float(number))
             record = turn.record
             if record is None and event.watermark is not None and not driven.recovering:

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -61,9 +61,17 @@ def spans(windows: Windows) -> list[float | None]:
     return found
 
 
+def spans_without_seven(windows: Windows) -> list[float | None]:
+    """The same, but it fails for windows with a seven in them."""
+    for first, last in zip(windows.first, windows.last, strict=True):
+        if 7 in windows.values[first:last]:
+            raise ValueError("seven")
+    return spans(windows)
+
+
 _STEPS = [0, 1, 1, 2, -1, -3, -8, 6, 0]
 _KEYS = ["a", "a", None, ""]
-_METHODS = ["linear", "previous", "nearest", spans]
+_METHODS = ["linear", "previous", "nearest", spans, spans_without_seven]
 
 
 def _line(seed: int, size: int, time: str) -> Line:
@@ -88,7 +96,8 @@ def resample_cases(draw: st.DrawFn) -> ResampleCase:
     """Any two streams in any mixture, any resample."""
     time = draw(st.sampled_from(["int64", "timestamp"]))
     how = draw(st.sampled_from(_METHODS))
-    columns = [("x", "x")] if how in ("linear", spans) else [("x", "x"), ("z", "y")]
+    one = how == "linear" or callable(how)
+    columns = [("x", "x")] if one else [("x", "x"), ("z", "y")]
     spec = ResampleSpec(
         columns=tuple(columns),
         time="t",
@@ -98,6 +107,7 @@ def resample_cases(draw: st.DrawFn) -> ResampleCase:
         at_time="at",
         missing=draw(st.sampled_from(["null", "drop"])),
         route_late=draw(st.booleans()),
+        on_error="divert" if how is spans_without_seven else "stop",
     )
     line = _line(draw(st.integers(0, 10**6)), draw(SIZES), time)
     spare, keys = draw(st.sampled_from([65_536, 2])), draw(st.sampled_from([65_536, -1000]))
@@ -119,7 +129,9 @@ def _interpolated(how: Any, at: int, window: int, seen: list[tuple[int, Any]]) -
     """The answer of one column from (time, value) in order of time, ties by arrival."""
     reach = 0 if how == "previous" else window
     seen = [each for each in seen if at - window <= each[0] <= at + reach and each[1] is not None]
-    if how is spans:
+    if how is spans_without_seven and 7 in [value for _, value in seen]:
+        raise ValueError
+    if callable(how):
         total = sum(float(value) * place for place, (_, value) in enumerate(seen, 1))
         return total if seen else None
     latest = dict(seen)
@@ -137,13 +149,22 @@ def _interpolated(how: Any, at: int, window: int, seen: list[tuple[int, Any]]) -
     return None if before is None else latest[before]
 
 
-def oracle(case: ResampleCase) -> tuple[list[tuple[Any, ...]], list[Any], list[Any]]:
-    """Answers in order, late values and late requests: the definition, tuple by tuple."""
+class Expected(NamedTuple):
+    """What each output must get: answers in order, late values, late requests, failing requests."""
+
+    results: list[tuple[Any, ...]]
+    late_values: list[Any]
+    late_requests: list[Any]
+    dead: list[Any]
+
+
+def oracle(case: ResampleCase) -> Expected:
+    """The definition, tuple by tuple."""
     spec, line = case.spec, case.line
     window = int(spec.window)
     reach = 0 if spec.how == "previous" else window
     clock, values, pending = -math.inf, [], []
-    out, late_values, late_requests = [], [], []
+    out, late_values, late_requests, dead = found = Expected([], [], [], [])
     for position in range(len(line.entries) + 1):
         if position in line.watermarks:
             mark = line.watermarks[position]
@@ -155,12 +176,14 @@ def oracle(case: ResampleCase) -> tuple[list[tuple[Any, ...]], list[Any], list[A
                     (each for each in values if not spec.on or each[2][1] == row[1]),
                     key=lambda each: each[:2],
                 )
-                answers = [
-                    _interpolated(
-                        spec.how, at, window, [(e[0], e[2][VALUES.index(column)]) for e in seen]
-                    )
-                    for _, column in spec.columns
+                columns = [
+                    [(e[0], e[2][VALUES.index(column)]) for e in seen] for _, column in spec.columns
                 ]
+                try:
+                    answers = [_interpolated(spec.how, at, window, each) for each in columns]
+                except ValueError:
+                    dead.append(row)
+                    continue
                 if spec.missing == "null" or None not in answers:
                     out.append((*row, *answers))
         entry = line.entries[position] if position < len(line.entries) else None
@@ -176,4 +199,4 @@ def oracle(case: ResampleCase) -> tuple[list[tuple[Any, ...]], list[Any], list[A
             late_requests.append(row)
         else:
             pending.append((at, position, row))
-    return out, late_values, late_requests
+    return found

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sort_runs import SIZES, Line, some_marks
 
 from rewake.model.stream_event import END_OF_TIME
+from rewake.operators.sorting import buffers
 from rewake.operators.sorting import operator as sorting
 from rewake.operators.sorting.operator import SortSpec
 
@@ -25,13 +26,14 @@ NAMES = ["t", "f", "b", "k", "s", "n"]
 
 @dataclass(frozen=True)
 class SortCase:
-    """A sort of a stream; `block`, `spare` and `keys` are sizes that make no difference."""
+    """A sort of a stream; `block`, `spare`, `keys`, `many` are sizes that make no difference."""
 
     line: Line
     spec: SortSpec
     block: int = 64
     spare: int = 4096
     keys: int = 65_536
+    many: int = 64
 
     def patched(self) -> ExitStack:
         """While in this context, those sizes are as the case says."""
@@ -39,6 +41,7 @@ class SortCase:
         names = {"_LEAST_BLOCK": self.block, "_SPARE_ROWS": self.spare, "_SPARE_KEYS": self.keys}
         for name, value in names.items():
             stack.enter_context(mock.patch.object(sorting, name, value))
+        stack.enter_context(mock.patch.object(buffers, "_MANY", self.many))
         return stack
 
 
@@ -94,7 +97,8 @@ def sort_cases(draw: st.DrawFn) -> SortCase:
         route_late=draw(st.booleans()),
     )
     block, spare = draw(st.sampled_from([1, 2, 4, 64])), draw(st.sampled_from([0, 3, 4096]))
-    return SortCase(line, spec, block, spare, draw(st.sampled_from([65_536, -1000])))
+    keys = draw(st.sampled_from([65_536, -1000]))
+    return SortCase(line, spec, block, spare, keys, many=draw(st.sampled_from([1, 64])))
 
 
 # --- the oracle ------------------------------------------------------------------------------

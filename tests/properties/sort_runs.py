@@ -161,7 +161,7 @@ def _settings_of(name: str) -> st.SearchStrategy[tuple[tuple[str, Any], ...]]:
 def lives_of(name: str) -> st.SearchStrategy[tuple[list[Life], Life]]:
     """Processes of an approach that die, and a last one that does not."""
     settings = _settings_of(name)
-    quiet = st.booleans() if name in ("cec", RANDOM) else st.just(False)
+    quiet = st.booleans()
     flag = st.booleans()
     turns = st.sampled_from([9, 0, 2, 4, 6, 12, 20])
     crash = st.builds(Life, CUTS, settings, turns, flag, flag, quiet)
@@ -201,7 +201,7 @@ def _every_port(outcome: Outcome) -> Emissions:
 
 
 def _alive(line: Line, driven: Recovery, life: Life) -> Iterator[tuple[int, StreamEvent]]:
-    quiet = driven.replay_through + 1 if life.quiet else -1  # type: ignore[attr-defined]
+    quiet = driven.replay_through + 1 if life.quiet else -1
     for number, event in enumerate(line.events(driven.position, life.cuts, quiet)):
         if number == life.turns:
             return

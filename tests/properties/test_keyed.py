@@ -19,7 +19,7 @@ from keyed_cases import (
     long_lives,
     on_timer,
     on_tuples,
-    run_without_old_watermarks,
+    run_with_other_watermarks,
 )
 from program_cases import ProgramLife, lives_of, run
 from test_approaches import PRECISE, check_same
@@ -141,15 +141,17 @@ def test_keyed_processing_under_every_precise_approach_shows_no_crash(name, data
             check_same(run(program, name, crashes, last), expected)
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["never", "early"])
 @examples(80)
 @given(keyed_programs().flatmap(driven_by_watermarks), st.data())
-def test_timers_come_back_although_the_host_never_repeats_a_watermark(program, data):
+def test_timers_come_back_whenever_the_host_repeats_watermarks(early, program, data):
     """What a watermark decided beyond what tuples tell is in the log."""
     last = ProgramLife(program.cuts)
     with forgetting_keys(program.case):
-        expected = run_without_old_watermarks(program, "cec", [], last)
+        expected = run_with_other_watermarks(program, "cec", [], last)
         for _ in range(3):
             crashes, last = data.draw(long_lives())
             note(f"this schedule: {crashes}, then {last}")
             TRIED["cases"] += 1
-            check_same(run_without_old_watermarks(program, "cec", crashes, last), expected)
+            found = run_with_other_watermarks(program, "cec", crashes, last, early=early)
+            check_same(found, expected)

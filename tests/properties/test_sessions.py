@@ -15,7 +15,7 @@ from keyed_cases import (
     as_case,
     driven_by_watermarks,
     long_lives,
-    run_without_old_watermarks,
+    run_with_other_watermarks,
     with_end,
 )
 from program_cases import ProgramCase, ProgramLife, lives_of, run
@@ -156,14 +156,17 @@ def test_sessions_under_every_precise_approach_show_no_crash(name, data):
             check_same(run(program, name, crashes, last), expected)
 
 
-@examples(150)
+@pytest.mark.parametrize("early", [False, True], ids=["never", "early"])
+@pytest.mark.parametrize("name", PRECISE)
+@examples(80)
 @given(session_programs().flatmap(driven_by_watermarks) | scattered(), st.data())
-def test_sessions_come_back_although_the_host_never_repeats_a_watermark(program, data):
+def test_sessions_come_back_whenever_the_host_repeats_watermarks(name, early, program, data):
     """What a watermark decided beyond what tuples tell is in the log."""
     with forgetting_keys(program.case):
-        expected = run_without_old_watermarks(program, "cec", [], ProgramLife(program.cuts))
+        expected = run_with_other_watermarks(program, name, [], ProgramLife(program.cuts))
         for _ in range(3):
-            crashes, last = data.draw(long_lives())
+            crashes, last = data.draw(long_lives() if name == "cec" else lives_of(name))
             note(f"this schedule: {crashes}, then {last}")
             TRIED["cases"] += 1
-            check_same(run_without_old_watermarks(program, "cec", crashes, last), expected)
+            found = run_with_other_watermarks(program, name, crashes, last, early=early)
+            check_same(found, expected)

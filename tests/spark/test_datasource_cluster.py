@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from query_vocabulary import run_program
+from spark_streams import numbers, source_files, staged
 from standalone import standalone_cluster
 from task_vocabulary import require_spark
-from test_datasource_write import numbers, source_files, staged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
@@ -16,6 +16,7 @@ import os
 import time
 from pathlib import Path
 from rewake.spark import local_session
+from spark_streams import EAGER_COPIES
 
 folder, master = Path(sys.argv[1]), sys.argv[2]
 marks = str(folder / "attempts")
@@ -38,17 +39,7 @@ def slow_once(batches):
             continue
         time.sleep(10.0)
 
-session = local_session(cores=2, conf={
-    "spark.master": master,
-    "spark.cores.max": "2",
-    "spark.executor.cores": "1",
-    "spark.executor.memory": "512m",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.task.duration.threshold": "2s",
-})
+session = local_session(cores=2, conf={"spark.master": master, **EAGER_COPIES})
 try:
     files = session.readStream.format("text").option("maxFilesPerTrigger", 1)
     rows = files.load(str(folder / "files")).selectExpr("cast(value as bigint) as value")

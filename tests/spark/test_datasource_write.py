@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from query_vocabulary import end_offspring, start_program
+from spark_streams import numbers, source_files, staged, table
 from task_vocabulary import require_spark
 
 import rewake
@@ -34,39 +35,6 @@ def session(node_session: "SparkSession") -> "SparkSession":
 
     node_session.dataSource.register(RewakeDataSource)
     return node_session
-
-
-def table(path: Path) -> pa.Table:
-    """All rows of a stream, shard by shard."""
-    source = StreamSource(path, follow=False)
-    batches = []
-    for shard in range(len(source.shards)):
-        reader = source.open(shard, len(source.shards))
-        while (event := reader.read(0.0)) is not None:
-            batches.append(event.batch)
-        reader.close()
-    return pa.Table.from_batches(batches, source.schema)
-
-
-def numbers(path: Path) -> Counter[int]:
-    """How often each value is there."""
-    return Counter(table(path)["value"].to_pylist())
-
-
-def staged(path: Path) -> list[str]:
-    names = os.listdir(path / "staging")
-    return [name for name in names if name.startswith(("stage-", "commit-"))]
-
-
-def source_files(folder: Path, *files: range) -> None:
-    """Text files of numbers for the file source, each of which is a batch of its own."""
-    folder.mkdir(exist_ok=True)
-    for number, values in enumerate(files, len(list(folder.iterdir()))):
-        draft = folder.parent / f"draft-{number}"
-        draft.write_text("".join(f"{value}\n" for value in values))
-        moment = 1_700_000_000 + number
-        os.utime(draft, (moment, moment))
-        draft.rename(folder / f"{number:03d}.txt")
 
 
 def numbers_of(session: "SparkSession", folder: Path) -> "DataFrame":

@@ -14,24 +14,14 @@ _CLUSTER = """
 from pathlib import Path
 from types import SimpleNamespace
 from rewake.spark import local_session
+from spark_streams import EAGER_COPIES
 from structured_vocabulary import died, dying, run_query
 
 folder, master = Path(sys.argv[1]), sys.argv[2]
 deaths = {"1.before": "sleep", "2.during": "executor", "3.after": "executor", "4.during": "host"}
 dying(SimpleNamespace(setattr=setattr), folder, deaths)
-session = local_session(cores=2, conf={
-    "spark.master": master,
-    "spark.cores.max": "2",
-    "spark.executor.cores": "1",
-    "spark.executor.memory": "512m",
-    "spark.task.maxFailures": "20",
-    # A copy needs a second executor, so both must be there from the beginning.
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.task.duration.threshold": "2s",
-})
+conf = {"spark.master": master, "spark.task.maxFailures": "20", **EAGER_COPIES}
+session = local_session(cores=2, conf=conf)
 try:
     run_query(session, folder)
     print(died(folder) == deaths.keys())

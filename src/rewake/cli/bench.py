@@ -156,7 +156,7 @@ Examples:
   rewake bench structured --quick
   rewake bench structured --json > structured.json
 
-Takes 15 to 20 minutes, with --quick a few.  Exits with 0 whether or not the targets are met; the
+Takes some 20 minutes, with --quick a few.  Exits with 0 whether or not the targets are met; the
 rows say which are.  Ctrl-C ends it early, with 130: what is complete is shown and kept, and what is
 missing is said.
 """

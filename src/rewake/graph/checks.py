@@ -11,12 +11,13 @@ from rewake.graph.steps import Port
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.expressions import expression
 from rewake.operators.fragment import FilterStep
 from rewake.operators.keys import KeyColumn
 from rewake.operators.splitting import SplitStep
-from rewake.operators.stateless import DivertStep, StatelessStep, dead_schema
+from rewake.operators.stateless import DivertStep, StatelessStep, plain_schema
 from rewake.operators.windows import RunningWindow
 
 MAX_SHARDS = 256
@@ -78,14 +79,13 @@ def diverting(
     name: str, step: StatelessStep, on_error: str, schema: pa.Schema
 ) -> tuple[StatelessStep, tuple[tuple[str, pa.Schema], ...]]:
     """A step as its `on_error` asks, and the outputs that it has besides its results."""
-    if on_error == "stop":
-        return step, ()
-    if on_error != "divert":
-        raise UsageError(f"step {name!r}: on_error is 'stop' or 'divert', not {on_error!r}")
     try:
-        return DivertStep(step), (("dead", dead_schema(schema)),)
-    except SchemaMismatch as error:
-        raise SchemaMismatch(f"step {name!r}: {error}") from error
+        check_on_error(on_error)
+        if not diverts(on_error):
+            return step, ()
+        return DivertStep(step), ((DEAD, dead_schema(plain_schema(schema))),)
+    except UsageError as error:
+        raise type(error)(f"step {name!r}: {error}") from error
 
 
 def united_schema(name: str, ports: Sequence[Port]) -> pa.Schema:

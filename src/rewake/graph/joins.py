@@ -31,6 +31,7 @@ def join(
     slack: str | int = 0,
     route_late: bool = False,
     suffixes: tuple[str, str] = ("", "_right"),
+    on_error: str = "stop",
     name: str | None = None,
     shards: int = 1,
     approach: Approach | str | None = None,
@@ -45,7 +46,8 @@ def join(
     `within` apart and for which `where` holds, a condition over the result's columns.  `how` is
     "inner", "left", "right", "full", "semi" or "anti".  The rest are those of `JoinRule`, and the
     options of all steps; with `route_late`, `output("late-left")` and `output("late-right")` are
-    the late tuples of the inputs.
+    the late tuples of the inputs; with `on_error="divert"`, `output("dead")` are the pairs that
+    `where` fails for.
     """
     name = left._named(name, Kind.JOIN)
     try:
@@ -58,6 +60,7 @@ def join(
             slack=slack,
             late_outputs=route_late,
             suffixes=_pair("suffixes", suffixes),
+            on_error=on_error,
         )
     except UsageError as error:
         raise type(error)(f"step {name!r}: {error}") from error

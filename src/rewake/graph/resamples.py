@@ -32,6 +32,7 @@ def resample(
     missing: str = "null",
     route_late: bool = False,
     result: pa.DataType | None = None,
+    on_error: str = "stop",
     name: str | None = None,
     shards: int = 1,
     approach: Approach | str | None = None,
@@ -43,7 +44,8 @@ def resample(
 
     `columns` may rename: `{"price_then": "price"}`.  `window` is how far away a value may be, `on`
     names key columns that both streams have.  `how`, `missing`, `at_time`, `route_late` and
-    `result` are those of `ResampleSpec`.  The rest are the options of all steps.
+    `result` are those of `ResampleSpec`; with `on_error="divert"`, `output("dead")` are the tuples
+    of `at` that a function fails for.  The rest are the options of all steps.
     """
     pairs = columns.items() if isinstance(columns, Mapping) else _same(columns)
     spec = ResampleSpec(
@@ -56,6 +58,7 @@ def resample(
         missing=missing,
         route_late=route_late,
         result=pa.float64() if result is None else result,
+        on_error=on_error,
     )
     return values.add_stateful(
         Kind.RESAMPLE,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 Row = dict[str, Any]
 Function = tuple[str, str, str]  # kind, column, name of the result
@@ -26,6 +26,25 @@ class Punctuation:
 
     def __init__(self, time: int) -> None:
         self.time = time
+
+
+class Plain(Protocol):
+    """An operator that looks at one thing at a time."""
+
+    def arrive(self, port: int, row: Row, /) -> None:
+        """A tuple of an input."""
+
+    def pass_time(self, time: int, /) -> None:
+        """A punctuation."""
+
+
+def drive(operator: Plain, came: Iterable[tuple[int, Row] | Punctuation]) -> None:
+    """Give an operator what came, in order."""
+    for each in came:
+        if isinstance(each, Punctuation):
+            operator.pass_time(each.time)
+        else:
+            operator.arrive(*each)
 
 
 def _result(kind: str, column: str, rows: Sequence[Row], user: UserFunctions) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rewake.lab.oracle import Punctuation
+from rewake.lab.oracle import Punctuation, drive
 
 Row = dict[str, Any]
 Came = tuple[int, Row]  # by which input, 0 or 1
@@ -111,9 +111,5 @@ def join(
     Both inputs have the same columns, without nulls.
     """
     state = _Join(on, within, time, how, slack, right)
-    for each in came:
-        if isinstance(each, Punctuation):
-            state.pass_time(each.time)
-        else:
-            state.arrive(*each)
+    drive(state, came)
     return {0: state.results, 2: state.late[0], 3: state.late[1]}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rewake.lab.oracle import Function, Punctuation, results_of
+from rewake.lab.oracle import Function, Punctuation, drive, results_of
 
 Row = dict[str, Any]
 Came = tuple[int, Row]
@@ -38,7 +38,7 @@ class _Sessions:
         self.results: list[Row] = []
         self.late: list[Row] = []
 
-    def arrive(self, row: Row) -> None:
+    def arrive(self, _port: int, row: Row) -> None:
         key, at = tuple(row[name] for name in self.by), row[self.time]
         mine = self.open.setdefault(key, [])
         near = [each for each in mine if any(abs(at - r[self.time]) < self.gap for _, r in each)]
@@ -84,11 +84,7 @@ def sessions(
 ) -> ByPort:
     """Sessions in the order in which they close, and tuples too late for any."""
     state = _Sessions(by, gap, time, slack, functions)
-    for each in came:
-        if isinstance(each, Punctuation):
-            state.pass_time(each.time)
-        else:
-            state.arrive(each[1])
+    drive(state, came)
     return {0: state.results, 1: state.late}
 
 
@@ -108,7 +104,7 @@ class _Sort:
     def passed(self, row: Row) -> bool:
         return self.clock >= _END or (self.flush and row[self.by] < self.clock)
 
-    def arrive(self, row: Row) -> None:
+    def arrive(self, _port: int, row: Row) -> None:
         self.arrived += 1
         if self.passed(row):
             self.results.append(row)
@@ -133,11 +129,7 @@ def sort(
 ) -> ByPort:
     """The same tuples, nearly in order."""
     state = _Sort(by, buffer, per, flush=flush)
-    for each in came:
-        if isinstance(each, Punctuation):
-            state.pass_time(each.time)
-        else:
-            state.arrive(each[1])
+    drive(state, came)
     return {0: state.results}
 
 
@@ -208,9 +200,5 @@ def resample(
 ) -> ByPort:
     """Answers in order of time, late values, late requests; `column` is the result's and theirs."""
     state = _Resample(column, time, window, on, how)
-    for each in came:
-        if isinstance(each, Punctuation):
-            state.pass_time(each.time)
-        else:
-            state.arrive(*each)
+    drive(state, came)
     return state.ports

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
-
 from rewake.graph.plan import NodePlan
 from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
@@ -23,7 +21,7 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
-from rewake.operators.keyed.operator import ProcessSpec
+from rewake.operators.stateful import TypedState
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.writer import LogWriter
 
@@ -160,7 +158,6 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
         # Only with the columns that the operator is given can its state be typed.
         given = plan.program.given_schemas(*plan.input_schemas)
         metadata["rows"] = given[0].serialize().to_pybytes()
-        if isinstance(stateful, ProcessSpec):
-            kept = pa.schema([(each.name, each.kind) for each in stateful.state])
-            metadata["state"] = kept.serialize().to_pybytes()
+        if isinstance(stateful, TypedState):
+            metadata["state"] = stateful.state_schema.serialize().to_pybytes()
     return metadata

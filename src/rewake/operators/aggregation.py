@@ -36,7 +36,7 @@ from rewake.operators.functions import (
     UserDefined,
 )
 from rewake.operators.routing import Routing
-from rewake.operators.user_accumulator import UserAccumulator
+from rewake.operators.user_accumulator import UserAccumulator, UserCodeFailed
 
 NO_SLOTS = np.zeros(0, np.int32)
 _ORDERED = (Min, Max, First, Last)
@@ -136,12 +136,15 @@ class Aggregation:
                 column_slots.append(np.where(is_null, np.int32(-1), slots))
             else:
                 column_slots.append(slots)
-        closed = [
-            accumulator.run(
-                column_slots[place], self._columns[place].values(batch), position, closings
-            )
-            for accumulator, place in zip(self._accumulators, self._inputs, strict=True)
-        ]
+        try:
+            closed = [
+                accumulator.run(
+                    column_slots[place], self._columns[place].values(batch), position, closings
+                )
+                for accumulator, place in zip(self._accumulators, self._inputs, strict=True)
+            ]
+        except UserCodeFailed as failed:
+            raise _named(failed, batch, position) from failed.error
         return closed, null_counts
 
     def current(self, nothing: pa.RecordBatch, closings: Closings, counts: Array) -> list[pa.Array]:
@@ -223,3 +226,16 @@ def _accumulator_for(function: AggregateFunction, column: ValueColumn) -> Accumu
             return UserAccumulator(function)
         case _:
             raise UsageError(f"{function!r} is not an aggregate function Rewake knows")
+
+
+def _named(failed: UserCodeFailed, batch: pa.RecordBatch, position: int) -> UsageError:
+    """An error that says which function failed at which tuple."""
+    at = ""
+    if failed.row < batch.num_rows:
+        (values,) = batch.slice(failed.row, 1).to_pylist()
+        at = f" at the tuple at position {position + failed.row}, {values}"
+    return UsageError(
+        f"the user-defined aggregate {failed.name!r} failed{at}: {type(failed.error).__name__}: "
+        f"{failed.error}; nothing of this turn was written: correct the function, or filter such "
+        "tuples out before"
+    )

@@ -297,6 +297,22 @@ def _check_keys(registers, table, least, bad):  # type: ignore[no-untyped-def]
     return found
 
 
+@njit(cache=True, nogil=True)
+def _gather_ids(slots, ring, table, ids):  # type: ignore[no-untyped-def]
+    for i in range(slots.size):
+        key = np.int64(slots[i]) // ring
+        ids[i] = table[key, IDS + slots[i] - key * ring]
+
+
+@njit(cache=True, nogil=True)
+def _gather_panes(slots, ring, table, panes):  # type: ignore[no-untyped-def]
+    for i in range(slots.size):
+        key = np.int64(slots[i]) // ring
+        # How far the slot is behind the top pane's, going round.
+        behind = table[key, PLACE] - (slots[i] - key * ring)
+        panes[i] = table[key, TOP] - (behind if behind >= 0 else behind + ring)
+
+
 class CountRouter:
     """Routes tuples to count windows of any size and advance."""
 
@@ -315,6 +331,8 @@ class CountRouter:
         rings = 2 if timeout else 1
         self._table = np.zeros((0, IDS + rings * self._ring), np.int64)
         self._deadlines = np.zeros((0, 2), np.int64)
+        # How many part references a row led to in the last turn: room for as many is made at once.
+        self._parts_per_row = 1.0
 
     @property
     def clock(self) -> int:
@@ -386,7 +404,8 @@ class CountRouter:
         registers[POSITION] = position
         self._ensure_keys(id_limit)
         self._ensure_deadlines(keys.size)
-        output = Output.for_rows(keys.size, keys.size + self._ring)
+        room = int(keys.size * max(self._parts_per_row, 1.0)) + self._ring
+        output = Output.for_rows(keys.size, room)
         slots = np.empty(keys.size, np.int32)
         done = 0
         while True:
@@ -425,6 +444,8 @@ class CountRouter:
 
     def _routing(self, output: Output, keys: Int32s, slots: Int32s) -> Routing:
         registers = self._registers
+        if keys.size:
+            self._parts_per_row = 1.1 * int(registers[PARTS]) / keys.size
         opened = output.opened[: registers[OPENED]]
         still_open = self.ids_of(opened[:, 0]) == opened[:, 1] + registers[POSITION]
         routing = output.routing(registers, slots, opened[still_open])
@@ -449,7 +470,8 @@ class CountRouter:
 
     def ids_of(self, slots: Array) -> Int64s:
         """Ids of open panes."""
-        ids: Int64s = self._table[slots // self._ring, IDS + slots % self._ring]
+        ids = np.empty(slots.size, np.int64)
+        _gather_ids(slots, self._ring, self._table, ids)
         return ids
 
     def keys_of(self, slots: Array) -> Int32s:
@@ -457,8 +479,8 @@ class CountRouter:
         return (slots // self._ring).astype(np.int32)
 
     def _panes_of(self, slots: Array) -> Int64s:
-        top: Int64s = self._table[slots // self._ring, TOP]
-        panes: Int64s = top - (top - slots % self._ring) % self._ring
+        panes = np.empty(slots.size, np.int64)
+        _gather_panes(slots, self._ring, self._table, panes)
         return panes
 
     def opening_columns(self, slots: Array) -> list[Array]:

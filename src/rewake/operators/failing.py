@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-__all__ = ["first_failing"]
+__all__ = ["Failure", "failures"]
 
 
-def first_failing(call: Callable[[int, int], object], count: int) -> tuple[int, Exception] | None:
-    """The first of `count` things that a call with (start, end) fails for, and how it fails.
+class Failure(NamedTuple):
+    """What a function fails for: one thing, or several together and none of them alone."""
 
-    None where it fails for several together and for none of them alone.
+    start: int
+    end: int
+    error: Exception
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one thing."""
+        return self.end - self.start == 1
+
+
+def failures(
+    call: Callable[[int, int], object],
+    start: int,
+    end: int,
+    kinds: tuple[type[Exception], ...] = (Exception,),
+) -> Iterator[Failure]:
+    """Everything from `start` to `end` that `call` fails for, in order, and how.
+
+    Whoever wants the first only pays for no more.
     """
-    start, end = 0, count
-    while end - start > 1:
-        middle = (start + end) // 2
-        if _failure(call, start, middle) is not None:
-            end = middle
-        elif _failure(call, middle, end) is not None:
-            start = middle
-        else:
-            return None
-    error = _failure(call, start, end) if count else None
-    return None if error is None else (start, error)
-
-
-def _failure(call: Callable[[int, int], object], start: int, end: int) -> Exception | None:
     try:
         call(start, end)
-    except Exception as error:
-        return error
-    return None
+    except kinds as error:
+        failed = error
+    else:
+        return
+    found = False
+    if end - start > 1:
+        middle = (start + end) // 2
+        for half in ((start, middle), (middle, end)):
+            for each in failures(call, *half, kinds):
+                found = True
+                yield each
+    if not found:
+        yield Failure(start, end, failed)

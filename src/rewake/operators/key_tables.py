@@ -101,12 +101,29 @@ def _rehash(old, entries, shift, live):  # type: ignore[no-untyped-def]
             entries[place + 1] = old[old_place + 1]
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _word(data, place):  # type: ignore[no-untyped-def]
+    """Eight bytes as a number; compiled, this is one load."""
+    word = np.uint64(0)
+    for j in range(8):
+        word |= np.uint64(data[place + np.uint64(j)]) << np.uint64(8 * j)
+    return word
+
+
 @njit(cache=True, nogil=True)
 def _hash_rows(offsets, data, hashes):  # type: ignore[no-untyped-def]
+    """FNV-1a, eight bytes at a time as long as there are so many."""
     for i in range(hashes.size):
         mixed = _FNV_OFFSET
-        for j in range(offsets[i], offsets[i + 1]):
-            mixed = (mixed ^ np.uint64(data[j])) * _FNV_PRIME
+        place, end = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
+        while place + np.uint64(8) <= end:
+            mixed = (mixed ^ _word(data, place)) * _FNV_PRIME
+            # A product carries upwards only.
+            mixed ^= mixed >> np.uint64(32)
+            place += np.uint64(8)
+        while place < end:
+            mixed = (mixed ^ np.uint64(data[place])) * _FNV_PRIME
+            place += np.uint64(1)
         hashes[i] = np.int64(mixed)
 
 
@@ -114,10 +131,12 @@ def _hash_rows(offsets, data, hashes):  # type: ignore[no-untyped-def]
 def _same(data, start, end, arena, place, length):  # type: ignore[no-untyped-def]
     if end - start != length:
         return False
-    for j in range(length):  # noqa: SIM110 (compiled: a generator would not be)
-        if data[start + j] != arena[place + j]:
-            return False
-    return True
+    # Mostly they are the same: all bytes at once, by unsigned places, not until one differs.
+    here, there = np.uint64(start), np.uint64(place)
+    differs = np.uint8(0)
+    for j in range(np.uint64(length)):
+        differs |= data[here + j] ^ arena[there + j]
+    return differs == 0
 
 
 @njit(cache=True, nogil=True)

@@ -146,9 +146,10 @@ def _put_variable(ends, values, valid, places, data):  # type: ignore[no-untyped
         length = np.int64(ends[i + 1]) - ends[i] if present else 0
         for j in range(4):
             data[place + 1 + j] = (length >> (8 * j)) & 255
-        start = ends[i]
-        for j in range(length):
-            data[place + 5 + j] = values[start + j]
+        # Unsigned, no place can be meant from the end, and many bytes are copied at once.
+        source, target = np.uint64(ends[i]), np.uint64(place + 5)
+        for j in range(np.uint64(length)):
+            data[target + j] = values[source + j]
         places[i] = place + 5 + length
 
 

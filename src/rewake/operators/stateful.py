@@ -206,3 +206,12 @@ class StatefulSpec(Protocol):
 
         Compiled functions of aggregates stay: they are arithmetic, and compiling takes time.
         """
+
+
+@runtime_checkable
+class TypedState(Protocol):
+    """What a spec says besides whose parts keep columns that a user has named."""
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        """Those columns: without them nobody else could read the state."""

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import (
-    ArithmeticOverflow,
     DamagedFrame,
     RewakeError,
     SchemaMismatch,
@@ -28,13 +27,13 @@ from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.dead_letters import FOR_A_TUPLE, dead_letters
+from rewake.operators.failing import failures
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 
 ArrowFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
 # An `Expression`, or a function of a batch.
 Formula: TypeAlias = Any
-# What steps raise because of a tuple, and not of a machine or a system outside.
-_FOR_A_TUPLE = (UsageError, ArithmeticOverflow)
 
 
 class StatelessStep(Protocol):
@@ -217,41 +216,26 @@ class DivertStep:
         """The tuples after the step, and those that it fails for, if there are any."""
         try:
             return self.inner.apply(batch), None
-        except _FOR_A_TUPLE:
-            failing = failures(self.inner, batch)
+        except FOR_A_TUPLE:
+            failing = failing_rows(self.inner, batch)
         rows = np.array([row for row, _ in failing])
         kept = np.ones(batch.num_rows, np.bool_)
         kept[rows] = False
         dead = plain_batch(batch.take(pa.array(rows)))
-        errors = pa.array([str(error) for _, error in failing], pa.string())
-        schema = dead_schema(batch.schema)
         return (
             self.inner.apply(batch.filter(pa.array(kept))),
-            pa.RecordBatch.from_arrays([*dead.columns, errors], schema=schema),
+            dead_letters(dead, [str(error) for _, error in failing]),
         )
 
 
-def dead_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of tuples that a step failed for."""
-    if "error" in schema.names:
-        raise SchemaMismatch(
-            "tuples that a step fails for get a column 'error', and there is one already; rename it"
-        )
-    return plain_schema(schema).append(pa.field("error", pa.string(), nullable=False))
+def failing_rows(step: StatelessStep, batch: pa.RecordBatch) -> list[tuple[int, Exception]]:
+    """The tuples that a step fails for: each by itself, or several that it fails for together."""
 
+    def apply(start: int, end: int) -> object:
+        return step.apply(batch.slice(start, end - start))
 
-def failures(step: StatelessStep, batch: pa.RecordBatch) -> list[tuple[int, RewakeError]]:
-    """The tuples that a step fails for, found by halving; all if it fails for none by itself."""
-    try:
-        step.apply(batch)
-    except _FOR_A_TUPLE as error:
-        if batch.num_rows == 1:
-            return [(0, error)]
-        half = batch.num_rows // 2
-        found = failures(step, batch.slice(0, half))
-        found += [(row + half, each) for row, each in failures(step, batch.slice(half))]
-        return found or [(row, error) for row in range(batch.num_rows)]
-    return []
+    found = failures(apply, 0, batch.num_rows, FOR_A_TUPLE)
+    return [(row, each.error) for each in found for row in range(each.start, each.end)]
 
 
 def _class_of(formulas: Sequence[Formula]) -> OperatorClass:
@@ -421,7 +405,7 @@ def apply_steps(steps: Sequence[StatelessStep], batch: pa.RecordBatch) -> pa.Rec
     for step in steps:
         try:
             batch = step.apply(batch)
-        except _FOR_A_TUPLE as error:
+        except FOR_A_TUPLE as error:
             raise _naming(step, batch, error) from error
     return batch
 
@@ -436,7 +420,7 @@ def divide_by_steps(
 
 
 def _naming(step: StatelessStep, batch: pa.RecordBatch, error: RewakeError) -> RewakeError:
-    failing = failures(step, batch)
+    failing = failing_rows(step, batch)
     if not 0 < len(failing) < max(batch.num_rows, 2):
         return error
     row, first = failing[0]

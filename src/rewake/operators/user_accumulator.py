@@ -17,6 +17,16 @@ from rewake.operators.arrays import Array, Int32s
 from rewake.operators.functions import UserDefined
 
 
+class UserCodeFailed(Exception):
+    """A user's function raised at a tuple of a batch, its own or one that closed a window."""
+
+    def __init__(self, name: str, row: int, error: Exception) -> None:
+        super().__init__(name, row, error)
+        self.name = name
+        self.row = row
+        self.error = error
+
+
 class UserAccumulator:
     """State of a user's aggregate: one row of floats per part slot.
 
@@ -28,6 +38,8 @@ class UserAccumulator:
         self._initial = np.array(initial)
         self._state = np.zeros((0, self._initial.size))
         self._kernel = _compiled(function, initial)
+        self._name = function.result_name()
+        self._row = np.zeros(1, np.int64)
 
     def ensure(self, capacity: int) -> None:
         """Make room for part slots below `capacity`."""
@@ -40,7 +52,11 @@ class UserAccumulator:
         """See `Accumulator.run`."""
         out = np.empty(closings.total, np.float64)
         at, first, parts = closings.at, closings.first, closings.parts
-        self._kernel(slots, values.astype(np.float64), at, first, parts, self._state, out)
+        floats = values.astype(np.float64)
+        try:
+            self._kernel(slots, floats, at, first, parts, self._state, out, self._row)
+        except Exception as error:
+            raise UserCodeFailed(self._name, int(self._row[0]), error) from error
         return out
 
     def columns(self) -> list[Array]:
@@ -75,6 +91,7 @@ def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[...
                 nothing,
                 np.zeros((0, len(initial))),
                 np.zeros(0),
+                np.zeros(1, np.int64),
             )
     except NumbaError as error:
         first_line = str(error).strip().splitlines()[0]
@@ -103,13 +120,15 @@ def _kernel(initial: tuple[float, ...], update: Any, merge: Any, result: Any) ->
         for j in range(width):
             table[slot, j] = state[j]
 
-    # Division by zero gives infinity or NaN: an exception in mid-turn would leave it half done.
+    # Division by zero gives infinity or NaN: an exception in mid-turn leaves it half done, and the
+    # query stops.  `row` then says where.
     @njit(nogil=True, error_model="numpy")
-    def run(slots, values, at, first, parts, table, out):  # type: ignore[no-untyped-def]
+    def run(slots, values, at, first, parts, table, out, row):  # type: ignore[no-untyped-def]
         done = 0
         for c in range(at.size + 1):
             stop = at[c] if c < at.size else slots.size
             for i in range(done, stop):
+                row[0] = i
                 if slots[i] >= 0:
                     put(table, slots[i], update(get(table, slots[i]), values[i]))
             done = stop

@@ -428,3 +428,30 @@ def test_a_user_defined_function_that_does_not_compile_is_refused_when_it_is_bui
     """Not when the first tuple comes; the rules are in the message."""
     with pytest.raises(UsageError, match=r"'product' does not compile: .* arithmetic"):
         aggregate(functions=(product(update=lambda state, value: (state.no, value)),))
+
+
+def _positive(state: tuple[float, ...], value: float) -> tuple[float, ...]:
+    if value < 0:
+        raise ValueError("a factor below zero")
+    return (state[0] * value,)
+
+
+def _small(state: tuple[float, ...]) -> float:
+    if state[0] > 100:
+        raise OverflowError("too large a product")
+    return state[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"update": _positive}, r"position 5, {'k': 2, .*-3.0.*}: ValueError: a factor below zero"),
+        ({"result": _small}, r"position 6, {'k': 1, .*60.0.*}: OverflowError: too large a product"),
+    ],
+)
+def test_a_user_defined_function_that_fails_is_named_with_the_tuple(change, words):
+    """The tuple has its key; so has one at which a window closed whose result fails."""
+    operator = aggregate(count_window(2), (product(**change),))
+    results(operator, batch(k=[1, 2, 3, 4], f=[2.0, 3.0, 5.0, 4.0]))
+    with pytest.raises(UsageError, match=f"'product' failed at the tuple at {words}"):
+        operator.process(StreamEvent(4, batch(k=[5, 2, 1], f=[1.0, -3.0, 60.0])))

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
+from rewake.model.errors import ArithmeticOverflow, InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
 from rewake.operators.expressions import expression
@@ -129,6 +129,47 @@ def test_a_condition_that_is_null_does_not_hold():
     assert driven.mark().rows == [(1, 2, 1, "a", 1), (1, None, 0, None, None)]
 
 
+def test_a_pair_that_the_condition_fails_for_is_named():
+    """As the result would have it; nothing of the turn was applied."""
+    driven = Driven(joined(where=f"v * {2**62} > 0", how="left"))
+    driven.give_all(0, [(1, 1, 0), (1, 7, 0)])
+    with pytest.raises(ArithmeticOverflow) as caught:
+        driven.give_all(1, [(2, "b", 1), (1, "a", 1)])
+    assert "for the pair {'k': 1, 'v': 7, 't': 1, 'w': 'a', 't_right': 1}" in str(caught.value)
+    assert "on_error='divert'" in str(caught.value)
+    assert driven.mark().rows == [(1, 1, 0, None, None), (1, 7, 0, None, None)]
+
+
+def test_a_pair_that_the_condition_fails_for_may_be_diverted():
+    """Then it is no pair: its tuples may still meet others, or nobody."""
+    operator = joined(where=f"v * {2**62} > 0", how="left", on_error="divert", late_outputs=True)
+    driven = Driven(operator)
+    driven.give_all(0, [(1, 1, 0), (1, 7, 0)]).give_all(1, [(2, "b", 1), (1, "a", 1)]).mark()
+    assert driven.rows == [(1, 1, 1, "a", 1), (1, 7, 0, None, None)]
+    (dead,) = driven.late
+    assert dead[:-1] == (4, 1, 7, 1, "a", 1)
+    assert "overflow" in dead[-1]
+
+
+def test_dead_letters_have_the_columns_of_a_pair_whatever_is_emitted():
+    """Also of a semi join, whose results are left tuples."""
+    made = spec(where="v > 1", how="semi", on_error="divert")
+    assert made.further_outputs == ("dead",)
+    assert made.further_schema("dead", LEFT, RIGHT).names == [
+        "k",
+        "v",
+        "t",
+        "w",
+        "t_right",
+        "error",
+    ]
+    with pytest.raises(UsageError, match="no output 'dead'"):
+        spec(where="v > 1").further_schema("dead", LEFT, RIGHT)
+    taken = RIGHT.set(1, pa.field("error", pa.string()))
+    with pytest.raises(SchemaMismatch, match="a column 'error', and there is one already"):
+        made.further_schema("dead", LEFT, taken)
+
+
 def test_an_equality_in_the_condition_is_as_good_as_one_of_the_keys():
     """Nulls in it meet nobody, but are tuples like others otherwise: here they move the clock."""
     right = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("t", pa.int64())])
@@ -202,6 +243,7 @@ def test_outer_tuples_are_emitted_as_soon_as_they_can_meet_nobody():
         ({"within": 1.5}, InvalidWindow, 'a duration such as "10s", not 1.5'),
         ({"slack": -1}, InvalidWindow, "slack must not be negative"),
         ({"how": "outer"}, UsageError, "how is one of inner, left"),
+        ({"on_error": "skip"}, UsageError, "on_error is 'stop' or 'divert', not 'skip'"),
         ({"where": "z > 1"}, SchemaMismatch, "no column 'z'"),
         ({"where": "v + 1"}, SchemaMismatch, "needs a truth value"),
         ({"suffixes": ("", "")}, SchemaMismatch, "two result columns are named 't'"),

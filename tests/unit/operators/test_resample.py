@@ -1,5 +1,7 @@
 """A resample: what it answers when, what it refuses, and what a restart does to it."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -190,6 +192,31 @@ def test_panes_end_with_the_requests_that_could_see_them():
     assert one.open_parts == 0
 
 
+def test_requests_that_a_function_fails_for_may_be_diverted():
+    """The others are answered; a failure of several together takes all of them."""
+
+    def picky(windows):
+        if 2 in windows.at:
+            raise ValueError("two")
+        return [1.0] * len(windows.at)
+
+    def crowded(windows):
+        return [1.0] if len(windows.at) == 1 else windows.nothing
+
+    for function, answered, words in (
+        (picky, [1, 3], ["picky of column 'x': ValueError: two"]),
+        (crowded, [1], ["for 2 requests together, none of them alone: AttributeError"] * 2),
+    ):
+        one = operator(how=function, on_error="divert", route_late=True)
+        one.process(requests(5, 1, 2, 3))
+        outcome = one.punctuate(8, END_OF_TIME)
+        assert outcome.results["at"].to_pylist() == answered
+        ((port, dead),) = outcome.others
+        assert (port, dead.schema) == (3, one.spec.further_schema("dead", VALUES, REQUESTS))
+        for text, expected in zip(dead["error"].to_pylist(), words, strict=True):
+            assert re.search(expected, text)
+
+
 # --- what it refuses -------------------------------------------------------------------------
 
 
@@ -207,6 +234,7 @@ def test_panes_end_with_the_requests_that_could_see_them():
         ({"window": 2**62}, InvalidWindow, "beyond"),
         ({"how": "cubic"}, UsageError, "'cubic'"),
         ({"missing": "zero"}, UsageError, "'zero'"),
+        ({"on_error": "skip"}, UsageError, "'stop' or 'divert', not 'skip'"),
         ({"on": ("who",)}, SchemaMismatch, "values, on: no column 'who'"),
     ],
 )

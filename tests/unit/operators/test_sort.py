@@ -385,6 +385,28 @@ def test_many_tuples_leave_as_they_should(buffer, keys, cut):
     assert left == [str(row) for row in expected]
 
 
+@pytest.mark.parametrize("late", [0, 3, 300])
+@pytest.mark.parametrize(("buffer", "cut"), [(100, 1000), (1000, 300), (3000, 70), (2, 500)])
+def test_nearly_sorted_tuples_leave_as_they_should(buffer, cut, late):
+    """Some stream events are in order and are merged; those with late tuples are not."""
+    random = np.random.default_rng(buffer + late)
+    times = np.arange(20_000) // 3 + random.integers(0, max(buffer // 4, 1), 20_000)
+    times[random.integers(buffer, times.size, late)] -= 5000
+    schema = pa.schema([("time", pa.int64()), ("row", pa.int64())])
+    rows = pa.array(np.arange(times.size))
+    batch = pa.RecordBatch.from_arrays([pa.array(times), rows], schema=schema)
+    operator = SortSpec(("time",), buffer).operator(schema)
+    left = []
+    for start in range(0, times.size, cut):
+        outcome = operator.process(StreamEvent(start, batch.slice(start, cut)))
+        left += [] if outcome.results is None else outcome.results.column("row").to_pylist()
+        held = np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
+        (lengths, *_) = operator.snapshot_columns(held)
+        assert lengths.sum() == min(buffer, start + cut, times.size)
+    left += operator.punctuate(times.size, END_OF_TIME).results.column("row").to_pylist()
+    assert left == by_heap(times.tolist(), [0] * times.size, buffer)
+
+
 def test_waiting_tuples_are_taken_from_wherever_they_are():
     """Few or many, from batches long ago or new, whatever was forgotten in between."""
     random = np.random.default_rng(1)

@@ -48,7 +48,7 @@ _TUMBLING = AggregateSpec(["item_id"], count_window(10), [Avg("item_price")])
 _SLIDING = AggregateSpec(["item_id"], count_window(10, every=2), [Avg("item_price")])
 _MEGABYTE = 1 << 20
 # Nobody waits for a single result here: a batch may gather until it is worth a sync.
-_FOR_THROUGHPUT = Limits(gather_ms=20.0)
+_FOR_THROUGHPUT = Limits(gather_ms=100.0, gather_bytes=4 << 20)
 
 
 @contextmanager

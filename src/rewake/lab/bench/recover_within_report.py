@@ -105,18 +105,20 @@ def _every_drill(page: Page, drills: pa.Table) -> None:
     took = pa.table(
         {"predicted": drills["predicted_ms"], "took": drills["achieved_ms"], "promised": promised}
     ).sort_by("predicted")
-    page.chart(
-        "Predicted and achieved", took, x="predicted", y="took", series="promised",
-        kind="point", x_scale="log", y_scale="log", x_title="predicted, ms",
-        y_title="took beyond the restart, ms",
-    )  # fmt: skip
+    _points(page, "Predicted and achieved", took, "predicted, ms", "took beyond the restart, ms")
     extents = pa.table(
         {"q": drills["extent_records"], "u": drills["replay_tuples"], "promised": promised}
     ).sort_by("q")
+    title = "q and u when the node was killed"
+    _points(page, title, extents, "q: records to load", "u: tuples to replay")
+
+
+def _points(page: Page, title: str, table: pa.Table, x_title: str, y_title: str) -> None:
+    """A chart of the first column against the second, on logarithmic scales."""
+    x, y, series = table.column_names
     page.chart(
-        "q and u when the node was killed", extents, x="q", y="u", series="promised",
-        kind="point", x_scale="log", y_scale="log", x_title="q: records to load",
-        y_title="u: tuples to replay",
+        title, table, x=x, y=y, series=series, kind="point", x_scale="log", y_scale="log",
+        x_title=x_title, y_title=y_title,
     )  # fmt: skip
 
 

@@ -19,9 +19,10 @@ from sqlglot import exp
 from rewake.model.errors import RewakeError, SchemaMismatch
 from rewake.operators.arrays import Array, Int64s, arrow_array
 from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.dead_letters import FOR_A_TUPLE
 from rewake.operators.expression_compiler import Tree, parse
 from rewake.operators.expressions import Bound, Computed, Expression
-from rewake.operators.failing import first_failing
+from rewake.operators.failing import Failure, failures
 
 _LEFT, _RIGHT, _KEY, _TIME = range(4)
 
@@ -183,10 +184,25 @@ def _is_exact(kind: pa.DataType) -> bool:
     )
 
 
-class PairCondition:
-    """A further condition on pairs, over the columns of the result."""
+class Judged(NamedTuple):
+    """Of each pair whether a condition holds; the pairs that it fails for, and how."""
 
-    def __init__(self, where: Computed, columns: JoinedColumns) -> None:
+    holds: Array
+    failing: Int64s
+    errors: list[str]
+
+
+_NO_FAILURES = np.zeros(0, np.int64)
+
+
+class PairCondition:
+    """A further condition on pairs, over the columns of the result.
+
+    Where `divert` is set, it does not hold for pairs that it fails for; otherwise that is an error.
+    """
+
+    def __init__(self, where: Computed, columns: JoinedColumns, *, divert: bool) -> None:
+        self._divert = divert
         read = where.bind(columns.schema).columns
         # Something must say how many pairs there are, even if no column is read.
         self._columns = columns.only([*read] or columns.schema.names[:1])
@@ -199,28 +215,51 @@ class PairCondition:
                 "for example a comparison"
             )
 
-    def holds(self, left: Source, right: Source, left_rows: Array, right_rows: Array) -> Array:
+    def judge(self, left: Source, right: Source, left_rows: Array, right_rows: Array) -> Judged:
         """For each pair whether the condition is true; null is not.
 
         An error names the first pair that it cannot be computed for.
         """
 
-        def between(start: int, end: int) -> Array:
-            rows = left_rows[start:end], right_rows[start:end]
-            flags = self._bound.evaluate(self._columns.batch(left, right, *rows))
-            held: Array = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
+        def of(which: Array | slice) -> Array:
+            pairs = self._columns.batch(left, right, left_rows[which], right_rows[which])
+            held: Array = pc.fill_null(self._bound.evaluate(pairs), False).to_numpy(False)
             return held
 
+        def between(start: int, end: int) -> Array:
+            return of(slice(start, end))
+
         try:
-            return between(0, left_rows.size)
-        except RewakeError as error:
-            found = first_failing(between, left_rows.size)
-            if found is None:
-                raise
-            place, its_error = found
-            chosen = slice(place, place + 1)
-            pair = self._all_columns.batch(left, right, left_rows[chosen], right_rows[chosen])
-            raise type(error)(
-                f"where: {self._text!r} cannot be computed for the pair {pair.to_pylist()[0]}: "
-                f"{its_error}"
-            ) from its_error
+            return Judged(between(0, left_rows.size), _NO_FAILURES, [])
+        except FOR_A_TUPLE as error:
+            found = failures(between, 0, left_rows.size, FOR_A_TUPLE)
+            if not self._divert:
+                first = next(found, None)
+                raise self._named(error, first, left, right, left_rows, right_rows) from error
+        failed = list(found)
+        rows = [np.arange(each.start, each.end) for each in failed]
+        failing = np.concatenate([_NO_FAILURES, *rows])
+        errors = [str(each.error) for each in failed for _ in range(each.start, each.end)]
+        holds = np.zeros(left_rows.size, np.bool_)
+        rest = np.delete(np.arange(left_rows.size), failing)
+        holds[rest] = of(rest)
+        return Judged(holds, failing, errors)
+
+    def _named(
+        self,
+        error: RewakeError,
+        first: Failure | None,
+        left: Source,
+        right: Source,
+        left_rows: Array,
+        right_rows: Array,
+    ) -> RewakeError:
+        """The error with the first pair that it is about."""
+        if first is None or not first.alone:
+            return error
+        rows = left_rows[first.start : first.end], right_rows[first.start : first.end]
+        pair = self._all_columns.batch(left, right, *rows).to_pylist()[0]
+        return type(error)(
+            f"where: {self._text!r} cannot be computed for the pair {pair}: {first.error}; "
+            "on_error='divert' sends such pairs elsewhere"
+        )

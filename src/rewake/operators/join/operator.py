@@ -4,7 +4,8 @@ A pair joins when its keys are equal (a null is equal to nothing), its times are
 apart, and `where` holds for it.  It is emitted when the later of the two arrives: results are in
 the order of arriving tuples, then of their partners' positions.  What has met no partner is emitted
 by outer and anti joins when it can meet none any more, in the order of panes, the left input first,
-then of positions; a semi join emits a left tuple when it meets its first partner.
+then of positions; a semi join emits a left tuple when it meets its first partner.  A pair that
+`where` fails for is an error or, where failures are diverted, a dead letter and no pair.
 
 Results are exactly the join of the tuples that are not late.  A tuple is late when the clock has
 reached the end of its pane (see `join_clock`).  All of it is a function of the tuples in order and
@@ -37,12 +38,13 @@ from rewake.model.errors import DamagedFrame, ReplayMismatch
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.dead_letters import DEAD, dead_letters
 from rewake.operators.join.clock import DECIDED, UNNEEDED, JoinClock
 from rewake.operators.join.columns import Arriving
 from rewake.operators.join.parts import MARK, JoinParts
 from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
 from rewake.operators.join.snapshots import PartTuples, read_back, snapshots, tuples_of
-from rewake.operators.join.state import JoinState, Pairs
+from rewake.operators.join.state import Found, JoinState, Pairs
 from rewake.operators.stateful import FURTHER_PORTS, NO_SLOTS, Emissions, Outcome, StoredParts
 from rewake.operators.stateless import plain_batch
 
@@ -157,8 +159,10 @@ class Join:
         """Apply a stream event; what it opened, closed and emitted."""
         side = event.port
         arrivals = self._arrivals(event)
-        pairs = self._state.pairs(side, arrivals.source, arrivals.keys)
+        found = self._state.find(side, arrivals.source, arrivals.keys)
+        pairs = found.pairs
         joined = self._joined(side, arrivals, pairs)
+        dead = self._dead(side, arrivals, found)
         # Nothing has changed so far, and nothing can fail from here on.
         before = self._clock.now
         touched = self._hold(side, arrivals, pairs)
@@ -179,7 +183,7 @@ class Join:
             opened_ids=self.ids_of(opened),
             ended_ids=ended_ids[ended_ids < event.position],
             touched_slots=touched,
-            others=self._late(side, event, arrivals),
+            others=[*self._late(side, event, arrivals), *dead],
         )
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
@@ -278,6 +282,14 @@ class Join:
         if not self.spec.late_outputs or arrivals.late.size == 0:
             return ()
         return [(FURTHER_PORTS + side, plain_batch(event.batch.take(pa.array(arrivals.late))))]
+
+    def _dead(self, side: int, arrivals: _Arrivals, found: Found) -> Emissions:
+        """The pairs that the condition fails for."""
+        if not found.errors:
+            return ()
+        sided = self._state.sided(side, arrivals.source, found.failing)
+        port = FURTHER_PORTS + self.spec.further_outputs.index(DEAD)
+        return [(port, dead_letters(self._inputs.columns.batch(*sided), found.errors))]
 
     # --- state -------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
@@ -15,10 +14,11 @@ from rewake.model.units import duration_in_unit
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TimeColumn
+from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.expressions import ArrowFunction, Computed
 from rewake.operators.join.columns import JoinedColumns, implied_equalities
-from rewake.operators.keys import GroupBy, IntegerKeys, RowKeys
+from rewake.operators.join.keys import JoinKeys
 from rewake.operators.stateless import plain_batch, plain_schema
 from rewake.operators.windows import slack_in_unit, slack_words
 
@@ -37,7 +37,9 @@ class JoinRule:
     far apart two tuples must be to be no pair any more.  `where` is a further condition over the
     result's columns.  `how` says what else is emitted, or what instead.  `slack` lets tuples be
     that much out of order.  `late_outputs` emits late tuples of each input on an output of their
-    own; they are counted either way.  `suffixes` tell columns of the same name apart.
+    own; they are counted either way.  `suffixes` tell columns of the same name apart.  `on_error`
+    says what becomes of a pair that the condition fails for: "stop", or "divert" to take it for no
+    pair and emit it on the output "dead".
     """
 
     on: tuple[tuple[str, str], ...]
@@ -48,6 +50,7 @@ class JoinRule:
     slack: str | int = 0
     late_outputs: bool = False
     suffixes: tuple[str, str] = ("", "_right")
+    on_error: str = "stop"
 
     kind: ClassVar[str] = "join"
     # Late tuples have outputs by input: they are of different columns.
@@ -60,8 +63,9 @@ class JoinRule:
 
     @property
     def further_outputs(self) -> Sequence[str]:
-        """Late tuples, by input."""
-        return ("late-left", "late-right") if self.late_outputs else ()
+        """Late tuples, by input; then pairs that the condition fails for."""
+        late = ("late-left", "late-right") if self.late_outputs else ()
+        return (*late, DEAD) if diverts(self.on_error) else late
 
     def flags(self, side: int) -> bool:
         """Whether it matters if a tuple of an input has met a partner."""
@@ -80,9 +84,11 @@ class JoinRule:
         return tuple(pair[port] for pair in self.on)
 
     def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
-        """Late tuples have the columns of their input."""
+        """Late tuples have the columns of their input; failing pairs those of a pair."""
         if output not in self.further_outputs:
             raise UsageError(f"a join has no output {output!r}")
+        if output == DEAD:
+            return dead_schema(JoinInputs(self, *schemas).columns.schema)
         return plain_schema(schemas[self.further_outputs.index(output)])
 
     def describe(self) -> dict[str, Any]:
@@ -94,12 +100,11 @@ class JoinRule:
         }
         if self.where is not None:
             described["where"] = self.where.text
-        for name, default in (("how", "inner"), ("slack", 0), ("late_outputs", False)):
-            if getattr(self, name) != default:
-                described[name] = getattr(self, name)
         if self.suffixes != ("", "_right"):
             described["suffixes"] = list(self.suffixes)
-        return described
+        defaults = {"how": "inner", "slack": 0, "late_outputs": False, "on_error": "stop"}
+        values = {name: getattr(self, name) for name in defaults}
+        return described | {name: each for name, each in values.items() if each != defaults[name]}
 
     def code(self) -> Sequence[Callable[..., Any]]:
         """The condition, if it is a function."""
@@ -114,6 +119,8 @@ class JoinRule:
         yield f"less than {self.within} of {times} apart{slack}"
         if self.where is not None:
             yield f"where {self.where.text}"
+            if diverts(self.on_error):
+                yield f"pairs it fails for go to {DEAD!r}"
 
 
 class JoinInputs:
@@ -143,13 +150,7 @@ class JoinInputs:
         more = implied_equalities(rule.where, self.columns)
         self._on = [self._places(side, rule.keys(side)) for side in (LEFT, RIGHT)]
         self._equal = [self._on[side] + [each[side] for each in more] for side in (LEFT, RIGHT)]
-        self._keys = [
-            GroupBy(schema, [schema.names[place] for place in places], refuse_nulls=False)
-            for schema, places in zip(self.schemas, self._equal, strict=True)
-        ]
-        # Equal keys of both inputs have one number.
-        self.keys: IntegerKeys | RowKeys = self._keys[LEFT].table
-        self._keys[RIGHT].table = self.keys
+        self.keys = JoinKeys([self.schemas[LEFT].field(place) for place in self._equal[LEFT]])
         left_only = rule.how in ("semi", "anti")
         self.output_schema = self.schemas[LEFT] if left_only else self.columns.schema
 
@@ -194,11 +195,10 @@ class JoinInputs:
         return plain_batch(event.batch)
 
     def values(self, side: int, batch: pa.RecordBatch, position: int) -> tuple[Int64s, Int32s]:
-        """Times, and the numbers of keys; -1 for a tuple that is equal to no other."""
+        """Times, and the numbers of keys; `NO_KEY` for a tuple that is equal to no other."""
         times = self.times[side].times(batch, position)
-        keys = self._keys[side].intern(batch, position)
-        valid = _without_nulls(batch, self._equal[side])
-        return times, keys if valid is None else np.where(valid, keys, np.int32(-1))
+        columns = [batch.column(place) for place in self._equal[side]]
+        return times, self.keys.numbers(columns, _without_nulls(batch, self._equal[side]))
 
     def have_keys(self, side: int, batch: pa.RecordBatch) -> Array | None:
         """Flags of the tuples without nulls in their keys; None when that is all of them."""
@@ -218,6 +218,7 @@ def _without_nulls(batch: pa.RecordBatch, places: list[int]) -> Array | None:
 def _check_rule(rule: JoinRule) -> None:
     if rule.how not in HOWS:
         raise UsageError(f"how is one of {', '.join(HOWS)}, not {rule.how!r}")
+    check_on_error(rule.on_error)
     if not rule.on:
         raise UsageError("a join needs at least one equality column: give on='column'")
     if rule.within is None:

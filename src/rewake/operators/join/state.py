@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.dead_letters import diverts
 from rewake.operators.join.columns import PairCondition, Source
 from rewake.operators.join.index import KeyIndex
 from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
@@ -32,6 +34,21 @@ class Pairs(NamedTuple):
     arriving: Array
     partners: Array
 
+    def chosen(self, which: Array) -> Pairs:
+        """Some of them."""
+        return Pairs(self.arriving[which], self.partners[which])
+
+
+class Found(NamedTuple):
+    """The pairs that join, those that the condition fails for, and how it does."""
+
+    pairs: Pairs
+    failing: Pairs
+    errors: Sequence[str] = ()
+
+
+_NO_PAIRS = Pairs(np.zeros(0, np.int32), np.zeros(0, np.int32))
+
 
 class JoinState:
     """The tuples of both inputs.
@@ -45,10 +62,15 @@ class JoinState:
         self._inputs = inputs
         self._within = inputs.within
         where = rule.where
-        self._condition = None if where is None else PairCondition(where, inputs.columns)
+        self._condition: PairCondition | None = None
+        if where is not None:
+            divert = diverts(rule.on_error)
+            self._condition = PairCondition(where, inputs.columns, divert=divert)
         self.held = [HeldTuples(schema) for schema in inputs.schemas]
         self._index = [KeyIndex(), KeyIndex()]
-        self._look_at = [SPARE, SPARE]
+        # How many are held before `forget` looks which of them nobody needs.
+        self._tuples_limit = [SPARE, SPARE]
+        self._keys_limit = SPARE
 
     def ensure_slots(self, capacity: int) -> None:
         """Make room for parts in slots below this."""
@@ -57,21 +79,22 @@ class JoinState:
 
     # --- finding partners --------------------------------------------------------------------
 
-    def pairs(self, side: int, source: Source, keys: Int32s) -> Pairs:
+    def find(self, side: int, source: Source, keys: Int32s) -> Found:
         """All pairs of tuples of an input with those that the other holds."""
         found = list(self._pieces(side, source, keys))
         if len(found) == 1:
             return found[0]
-        return Pairs(*(np.concatenate(each) for each in zip(*found, strict=True)))
+        pairs, failing, errors = zip(*found, strict=True)
+        return Found(_together(pairs), _together(failing), list(chain.from_iterable(errors)))
 
-    def _pieces(self, side: int, source: Source, keys: Int32s) -> Iterator[Pairs]:
+    def _pieces(self, side: int, source: Source, keys: Int32s) -> Iterator[Found]:
         """The pairs in pieces, at least one."""
         for index in self._index:
-            index.ensure(self._inputs.keys.id_limit)
+            index.ensure(self._inputs.keys.limit)
         index = self._index[1 - side]
         begins, ends, total = index.ranges(keys, source.times, self._within)
         if self._condition is None or total == 0:
-            yield Pairs(*index.pairs(begins, ends, 0, total))
+            yield Found(Pairs(*index.pairs(begins, ends, 0, total)), _NO_PAIRS)
             return
         totals = np.concatenate([[0], np.cumsum(ends - begins)])
         start = 0
@@ -80,8 +103,8 @@ class JoinState:
             stop = max(stop, start + 1)
             count = int(totals[stop] - totals[start])
             pairs = Pairs(*index.pairs(begins[start:stop], ends[start:stop], start, count))
-            holds = self._condition.holds(*self.sided(side, source, pairs))
-            yield Pairs(pairs.arriving[holds], pairs.partners[holds])
+            judged = self._condition.judge(*self.sided(side, source, pairs))
+            yield Found(pairs.chosen(judged.holds), pairs.chosen(judged.failing), judged.errors)
             start = stop
 
     def sided(self, side: int, source: Source, pairs: Pairs) -> tuple[Source, Source, Array, Array]:
@@ -105,7 +128,7 @@ class JoinState:
     ) -> int:
         """Hold further tuples of an input; those older than `low` may be forgotten."""
         row = self.held[side].put(batch, positions, times, keys, slots)
-        self._index[side].ensure(self._inputs.keys.id_limit)
+        self._index[side].ensure(self._inputs.keys.limit)
         self._index[side].insert(keys, times, row, low)
         return row
 
@@ -127,32 +150,51 @@ class JoinState:
         """Find out which of an input's tuples have met a partner."""
         held = self.held[side]
         rows = np.flatnonzero(~held.view("settled"))
-        for pairs in self._pieces(side, _Rows(held, rows), held.keys[rows]):
-            held.settled[rows[pairs.arriving]] = True
+        for found in self._pieces(side, _Rows(held, rows), held.keys[rows]):
+            held.settled[rows[found.pairs.arriving]] = True
 
     def forget(self, lows: tuple[int, int]) -> None:
-        """Forget tuples older than these times, by input, when there are many of them."""
-        limits = zip(self.held, self._look_at, strict=True)
-        if all(held.count <= limit for held, limit in limits):
-            return
+        """Forget tuples older than these times, by input, and keys, when there are many of them."""
         for side, held in enumerate(self.held):
-            live = held.view("times") >= lows[side]
-            if held.count > 2 * int(np.count_nonzero(live)) + SPARE:
-                self._index[side].regroup(lows[side], 0, held.keep(live))
-            self._look_at[side] = held.count + max(SPARE, 0)
-        self._forget_keys(lows)
+            if held.count > self._tuples_limit[side]:
+                live = held.view("times") >= lows[side]
+                needed = int(np.count_nonzero(live))
+                if held.count > _spared(needed):
+                    self._index[side].regroup(lows[side], 0, held.keep(live))
+                self._tuples_limit[side] = _next_look(held.count, needed)
+        if self._inputs.keys.size > self._keys_limit:
+            self._forget_keys(lows)
 
     def _forget_keys(self, lows: tuple[int, int]) -> None:
         """Only when nothing is left of a key may its number be given to another."""
         table = self._inputs.keys
-        live = np.zeros(table.id_limit, np.bool_)
+        live = np.zeros(table.limit, np.bool_)
         for held in self.held:
             keys = held.view("keys")
             live[keys[keys >= 0]] = True
-        if table.size > 2 * int(np.count_nonzero(live)) + SPARE:
+        needed = int(np.count_nonzero(live))
+        if table.size > _spared(needed):
             for side in (LEFT, RIGHT):
                 self._index[side].regroup(lows[side])
             table.keep(live)
+        self._keys_limit = _next_look(table.size, needed)
+
+
+def _together(pieces: Sequence[Pairs]) -> Pairs:
+    return Pairs(*(np.concatenate(each) for each in zip(*pieces, strict=True)))
+
+
+def _spared(needed: int) -> int:
+    """How many may be held where so many are needed."""
+    return 2 * needed + SPARE
+
+
+def _next_look(held: int, needed: int) -> int:
+    """How many must be held before it is worth looking again which are needed.
+
+    A look costs what is held; there must be a quarter more for the next one to pay.
+    """
+    return max(_spared(needed), held + held // 4)
 
 
 class _Rows:

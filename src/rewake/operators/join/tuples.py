@@ -27,6 +27,8 @@ from rewake.operators.arrays import (
 
 # Batches of at least so many tuples are left as they are.
 _LARGE = 65_536
+# Room for more than so many times what is held is given back.
+_MOST_SPARE = 8
 
 
 @njit(cache=True, nogil=True)
@@ -61,6 +63,14 @@ def _flags(array: pa.Array) -> Array:
     return flags
 
 
+def _kept(array: Array, rows: Array) -> Array:
+    """Chosen values at the start, in room that is warm already unless most of it would be spare."""
+    if array.size > _MOST_SPARE * rows.size:
+        return array[rows]
+    array[: rows.size] = array[rows]
+    return array
+
+
 class _FixedColumn:
     """A column of fixed width: bits, and flags once there was a null."""
 
@@ -89,10 +99,9 @@ class _FixedColumn:
         return arrow_array(self._values[rows], self._kind, valid)
 
     def keep(self, rows: Array) -> None:
-        self._values = self._values[rows]
+        self._values = _kept(self._values, rows)
         if self._valid is not None:
-            valid = self._valid[rows]
-            self._valid = None if valid.all() else valid
+            self._valid = None if self._valid[rows].all() else _kept(self._valid, rows)
 
 
 class _OtherColumns:
@@ -220,11 +229,10 @@ class HeldTuples:
         """Forget the tuples that are not marked; by old row, the new one."""
         rows = np.flatnonzero(live)
         renumbered = np.cumsum(live, dtype=np.int32) - np.int32(1)
-        for name in ("times", "positions", "keys", "slots", "settled"):
-            setattr(self, name, getattr(self, name)[rows])
-        self._older = np.zeros(rows.size, np.int32)
+        for name in ("times", "positions", "keys", "slots", "settled", "_older"):
+            setattr(self, name, _kept(getattr(self, name), rows))
         self._newest[:] = -1
-        _link(self.slots, 0, self._newest, self._older)
+        _link(self.slots[: rows.size], 0, self._newest, self._older)
         for column in self._fixed.values():
             column.keep(rows)
         if self._places:

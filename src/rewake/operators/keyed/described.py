@@ -51,7 +51,7 @@ def process_to_json(spec: ProcessSpec) -> dict[str, Any]:
         "function": function_path(spec.function),
         "on_timer": None if spec.on_timer is None else function_path(spec.on_timer),
         "by": list(spec.by),
-        "state": _encoded(_new_key(spec.state)),
+        "state": _encoded(_new_key(spec)),
         "output": b64encode(spec.output.serialize().to_pybytes()).decode(),
         **{name: getattr(spec, name) for name in _PLAIN},
     }
@@ -76,13 +76,10 @@ def process_from_json(described: Mapping[str, Any], load: Load) -> ProcessSpec:
         ) from error
 
 
-def _new_key(fields: tuple[StateField, ...]) -> pa.RecordBatch:
+def _new_key(spec: ProcessSpec) -> pa.RecordBatch:
     """One row: the state of a key that is new."""
-    schema = pa.schema([(each.name, each.kind) for each in fields])
-    if not fields:
-        return pa.RecordBatch.from_arrays([], schema=schema)
-    arrays = [pa.array([each.default], each.kind) for each in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = [pa.array([each.default], each.kind) for each in spec.state]
+    return pa.RecordBatch.from_arrays(arrays, schema=spec.state_schema)
 
 
 def _encoded(batch: pa.RecordBatch) -> str:

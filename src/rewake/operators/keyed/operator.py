@@ -43,23 +43,23 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import CLOCK_PORT, NO_TIME, StreamEvent, no_tuples
+from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
+from rewake.operators.dead_letters import DEAD, check_on_error, diverts
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller
 from rewake.operators.keyed.grouping import grouped
 from rewake.operators.keyed.parts import KeyedParts, check_clocks
 from rewake.operators.keyed.state import StateField
-from rewake.operators.keyed.turn import KeyedTurn, dead_schema
+from rewake.operators.keyed.turn import KeyedTurn, keyed_dead_schema
 from rewake.operators.keyed.vocabulary import EachKey, KeyedResult, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows import slack_in_unit
 
 _NO_TIMES = np.zeros(0, np.int64)
-DEAD = "dead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,14 @@ class ProcessSpec:
         return self.timers == "processing"
 
     @property
+    def state_schema(self) -> pa.Schema:
+        """The columns of the state."""
+        return pa.schema([(each.name, each.kind) for each in self.state])
+
+    @property
     def further_outputs(self) -> Sequence[str]:
         """Where tuples go for which the function fails."""
-        return (DEAD,) if self.on_error == "divert" else ()
+        return (DEAD,) if diverts(self.on_error) else ()
 
     def keys(self, port: int) -> tuple[str, ...]:
         """Tuples of a key belong together."""
@@ -120,7 +125,7 @@ class ProcessSpec:
             raise UsageError(
                 f"keyed processing has no output {output!r}; on_error='divert' gives it {DEAD!r}"
             )
-        return dead_schema(schemas[0])
+        return keyed_dead_schema(schemas[0])
 
     def describe(self) -> dict[str, Any]:
         """As values that JSON can hold."""
@@ -151,7 +156,7 @@ class ProcessSpec:
         yield "state " + (", ".join(f"{each.name} {each.words}" for each in self.state) or "none")
         if self.by_machine:
             yield "timers by the clock of the machine"
-        if self.on_error == "divert":
+        if diverts(self.on_error):
             yield f"tuples it fails for go to {DEAD!r}"
 
 
@@ -173,8 +178,7 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
         places = schema.get_all_field_indices(name)
         if len(places) != 1:
             raise SchemaMismatch(no_column(name, schema.names, places))
-    if spec.on_error not in ("stop", "divert"):
-        raise UsageError(f"on_error is 'stop' or 'divert', not {spec.on_error!r}")
+    check_on_error(spec.on_error)
     if spec.null_keys not in ("group", "refuse"):
         raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
     if spec.timers not in ("event", "processing"):
@@ -217,7 +221,7 @@ class KeyedProcess:
             self._time_kind = pa.timestamp("ms", "UTC")
         has_time = self.clocked or self._time is not None
         self._slack = slack_in_unit(spec.slack, 1 if self._time is None else self._time.unit_ns)
-        self._dead_schema = dead_schema(schema)
+        self._dead_schema = keyed_dead_schema(schema) if diverts(spec.on_error) else None
         self._parts = KeyedParts(
             schema,
             spec.by,
@@ -234,7 +238,7 @@ class KeyedProcess:
             output=spec.output,
             state=self._parts.state.schema,
             has_time=has_time,
-            divert=spec.on_error == "divert",
+            divert=diverts(spec.on_error),
         )
         # What input that is replayed has told of the time, since this operator was made: tuples,
         # or ticks.
@@ -317,7 +321,7 @@ class KeyedProcess:
     def _heard(self, event: StreamEvent, times: Int64s) -> tuple[int, int]:
         """What input has told of the time, then the watermark: that may come with it or behind."""
         watermark = clamped(event.watermark)
-        if self.clocked and event.port == CLOCK_PORT:
+        if self.clocked and event.is_tick:
             self._told_by_input = max(self._told_by_input, watermark)
             self._ticked = max(self._ticked, watermark)
         if self.clocked and watermark < TIME_LIMIT:
@@ -410,7 +414,9 @@ class KeyedProcess:
         still = opened_at[opened_slots] == opened_ids
         ended = np.concatenate([NO_IDS, *turn.ended])
         by_watermark = np.concatenate([NO_SLOTS, *turn.by_watermark])
-        dead = turn.dead_tuples(self.spec.by, self._dead_schema)
+        dead = None
+        if self._dead_schema is not None:
+            dead = turn.dead_tuples(self.spec.by, self._dead_schema)
         return Outcome(
             results=turn.results(),
             late=turn.late,

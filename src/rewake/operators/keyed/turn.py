@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.operators.arrays import Int32s, Int64s
+from rewake.operators.dead_letters import dead_schema
 from rewake.operators.keyed.vocabulary import KeyedTuples
 from rewake.operators.stateful import NO_IDS, NO_SLOTS
 from rewake.operators.stateless import plain_batch, plain_schema
@@ -57,13 +58,9 @@ class KeyedTurn:
         return pa.concat_batches(batches)
 
 
-def dead_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of tuples for which the function failed: their own, and the error's text."""
-    plain = plain_schema(schema)
-    name = "error"
-    while name in plain.names:
-        name += "_"
-    return pa.schema([*(each.with_nullable(True) for each in plain), pa.field(name, pa.string())])
+def keyed_dead_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of dead letters; those of a timer have no values but its key."""
+    return dead_schema(pa.schema([each.with_nullable(True) for each in plain_schema(schema)]))
 
 
 def _dead_batch(

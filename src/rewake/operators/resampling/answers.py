@@ -16,7 +16,7 @@ from numba import njit
 
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
-from rewake.operators.failing import first_failing
+from rewake.operators.failing import Failure, failures
 from rewake.operators.resampling.tuples import Timed
 
 __all__ = ["METHODS", "Answers", "Method", "Windows"]
@@ -79,11 +79,21 @@ class _Seen(NamedTuple):
     after: Int64s
 
 
+class Answered(NamedTuple):
+    """By column a value or null for each request; the requests that a function fails for, and how.
+
+    Those are nulls.
+    """
+
+    columns: list[pa.Array]
+    failed: dict[int, str]
+
+
 class Answers:
     """Answers requests for some columns of the values.
 
     `window` reaches back and `reach` forth, in the unit of time.  `result` is the type of what a
-    user's function gives.
+    user's function gives; unless `divert` is set, it is an error where it fails.
     """
 
     def __init__(
@@ -95,12 +105,14 @@ class Answers:
         window: int,
         reach: int,
         result: pa.DataType,
+        divert: bool,
     ) -> None:
         self._places = [schema.get_field_index(name) for name in columns]
         self._columns = list(columns)
         self._method = method
         self._window, self._reach = window, reach
         self._result = result
+        self._divert = divert
         self.kinds = [self._kind(schema.field(place)) for place in self._places]
 
     def _kind(self, field: pa.Field) -> pa.DataType:
@@ -114,12 +126,12 @@ class Answers:
             )
         return pa.float64() if self._method == "linear" else field.type
 
-    def answer(self, requests: Timed, values: Timed) -> list[pa.Array]:
-        """A column for each of the columns, a value or null for each request."""
+    def answer(self, requests: Timed, values: Timed) -> Answered:
+        """The answers to all requests."""
         # A stable sort by key leaves each key's values in order of time.
         order = np.argsort(values.keys, kind="stable")
         keys, times = values.keys[order], values.times[order]
-        answers = []
+        answered = Answered([], {})
         for name, place, kind in zip(self._columns, self._places, self.kinds, strict=True):
             column = values.batch.column(place).take(pa.array(order))
             chosen_keys, chosen_times = keys, times
@@ -128,8 +140,13 @@ class Answers:
                 chosen_keys, chosen_times = keys[valid], times[valid]
                 column = column.drop_null()
             seen = self._seen(requests, chosen_keys, chosen_times, column)
-            answers.append(self._answered(name, kind, requests, seen))
-        return answers
+            if callable(self._method):
+                given, failed = self._called(name, requests, seen)
+                answered.failed.update(failed)
+            else:
+                given = self._interpolated(kind, requests.times, seen)
+            answered.columns.append(given)
+        return answered
 
     def _seen(self, requests: Timed, keys: Int32s, times: Int64s, column: pa.Array) -> _Seen:
         lows = np.searchsorted(keys, requests.keys, "left")
@@ -139,10 +156,7 @@ class Answers:
         _look(times, lows, highs, at, self._window, self._reach, first, last, before, after)
         return _Seen(times, column, first, last, before, after)
 
-    def _answered(self, name: str, kind: pa.DataType, requests: Timed, seen: _Seen) -> pa.Array:
-        at = requests.times
-        if callable(self._method):
-            return self._called(name, requests, seen)
+    def _interpolated(self, kind: pa.DataType, at: Int64s, seen: _Seen) -> pa.Array:
         if self._method == "linear":
             return _linear(at, seen)
         chosen = seen.before
@@ -153,45 +167,58 @@ class Answers:
             chosen = np.where(nearer, seen.after, seen.before)
         return seen.values.take(pa.array(chosen, mask=chosen < 0)).cast(kind)
 
-    def _called(self, name: str, requests: Timed, seen: _Seen) -> pa.Array:
-        method = self._method
-        assert callable(method)
+    def _called(self, name: str, requests: Timed, seen: _Seen) -> tuple[pa.Array, dict[int, str]]:
+        """What the user's function gives, and the requests that it fails for."""
         values = seen.values.to_numpy(zero_copy_only=False)
 
+        def of(which: Array | slice) -> pa.Array:
+            at = requests.times[which]
+            return self._given(Windows(at, seen.times, values, seen.first[which], seen.last[which]))
+
         def between(start: int, end: int) -> pa.Array:
-            windows = Windows(
-                requests.times[start:end],
-                seen.times,
-                values,
-                seen.first[start:end],
-                seen.last[start:end],
-            )
-            given = method(windows)
-            given = given if isinstance(given, pa.Array) else pa.array(given)
-            if len(given) != end - start:
-                raise UsageError(f"it gave {len(given)} values for {end - start} requests")
-            return given.cast(self._result)
+            return of(slice(start, end))
 
         try:
-            return between(0, requests.rows)
+            return between(0, requests.rows), {}
         except Exception as error:
-            called = getattr(method, "__name__", repr(method))
-            found = first_failing(between, requests.rows)
-            where, error = _failing(requests, error, found)
-            raise UsageError(
-                f"resample: {called} of column {name!r}, {where}: {type(error).__name__}: {error}"
-            ) from error
+            found = failures(between, 0, requests.rows)
+            if not self._divert:
+                first = next(found, Failure(0, requests.rows, error))
+                where = _requests(requests, first)
+                raise UsageError(self._words(name, where, first.error)) from first.error
+        # A dead letter has the request itself.
+        failed = {
+            row: self._words(name, "" if each.alone else _requests(requests, each), each.error)
+            for each in found
+            for row in range(each.start, each.end)
+        }
+        rest = np.delete(np.arange(requests.rows), list(failed))
+        # Where the request is in what is left, nothing for one that is not.
+        place = np.full(requests.rows, -1, np.int64)
+        place[rest] = np.arange(rest.size)
+        return of(rest).take(pa.array(place, mask=place < 0)), failed
+
+    def _given(self, windows: Windows) -> pa.Array:
+        method = self._method
+        assert callable(method)
+        given = method(windows)
+        given = given if isinstance(given, pa.Array) else pa.array(given)
+        if len(given) != windows.at.size:
+            raise UsageError(f"it gave {len(given)} values for {windows.at.size} requests")
+        return given.cast(self._result)
+
+    def _words(self, name: str, where: str, error: Exception) -> str:
+        called = getattr(self._method, "__name__", repr(self._method))
+        where = where and f", {where}"
+        return f"resample: {called} of column {name!r}{where}: {type(error).__name__}: {error}"
 
 
-def _failing(
-    requests: Timed, error: Exception, found: tuple[int, Exception] | None
-) -> tuple[str, Exception]:
-    """Which request a function fails for, in words, and how."""
-    if found is None:
-        return f"for {requests.rows} requests together, none of them alone", error
-    place, its_error = found
-    request = requests.batch.slice(place, 1).to_pylist()[0]
-    return f"for the request at position {int(requests.positions[place])}, {request}", its_error
+def _requests(requests: Timed, failure: Failure) -> str:
+    """Which requests a function fails for, in words."""
+    if not failure.alone:
+        return f"for {failure.end - failure.start} requests together, none of them alone"
+    request = requests.batch.slice(failure.start, 1).to_pylist()[0]
+    return f"for the request at position {int(requests.positions[failure.start])}, {request}"
 
 
 def _linear(at: Int64s, seen: _Seen) -> pa.Array:

@@ -22,9 +22,8 @@ one that is too old was late, or is answered, or is seen by nobody any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,63 +38,32 @@ from rewake.model.errors import (
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.dead_letters import (
+    DEAD,
+    dead_letters,
+    diverts,
+)
 from rewake.operators.keys import GroupBy
-from rewake.operators.resampling.answers import METHODS, Answers, Method
+from rewake.operators.resampling.answers import Answers
 from rewake.operators.resampling.panes import Panes
+from rewake.operators.resampling.rule import REQUESTS, VALUES, ResampleRule, check_rule
 from rewake.operators.resampling.tuples import Timed, TimedTuples
 from rewake.operators.sorting.order import place_of
 from rewake.operators.sorting.tuples import pack_tuples, unpack_tuples
-from rewake.operators.stateful import FURTHER_PORTS, Outcome, StoredParts
+from rewake.operators.stateful import FURTHER_PORTS, Emissions, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows import check_reach
 
 __all__ = ["Resample", "ResampleSpec"]
 
-LATE_REQUESTS = "late_requests"
-_VALUES, _REQUESTS = 0, 1
-_MISSING = ("null", "drop")
 # Keys without tuples are forgotten once there are this many more of them than tuples.
 _SPARE_KEYS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class ResampleSpec:
-    """What a resample computes: result columns, each with the column of the values it comes from.
-
-    `time` names the event-time column of the values, `at_time` that of the requests if it is
-    another.  `on` names key columns that both have.  `how` is "linear", "previous", "nearest", or a
-    function of `Windows` that gives an array of type `result`.  `missing` says what becomes of
-    requests without enough neighbours: "null", or "drop" to leave them out.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    time: str
-    window: str | int
-    on: tuple[str, ...] = ()
-    how: Method = "linear"
-    at_time: str | None = None
-    missing: str = "null"
-    route_late: bool = False
-    result: pa.DataType = pa.float64()
-
-    kind: ClassVar[str] = "resample"
-
-    @property
-    def operator_class(self) -> OperatorClass:
-        """Windows stand where requests do, and what they miss at first passes (Hwang 3.2.2)."""
-        return OperatorClass.CONVERGENT_CAPABLE
-
-    @property
-    def further_outputs(self) -> Sequence[str]:
-        """Late requests, when late tuples are routed."""
-        return (LATE_REQUESTS,) if self.route_late else ()
-
-    def keys(self, port: int) -> tuple[str, ...]:
-        """Tuples of a key belong together, on both inputs."""
-        assert port in (_VALUES, _REQUESTS), "a resample has two inputs"
-        return self.on
+class ResampleSpec(ResampleRule):
+    """A resample's rule, which makes operators."""
 
     def operator(self, *schemas: pa.Schema) -> Resample:
         """A new operator."""
@@ -103,70 +71,9 @@ class ResampleSpec:
             raise UsageError(f"a resample has two inputs, values and requests, not {len(schemas)}")
         return Resample(self, *schemas)
 
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
-        """That of the requests."""
-        if output not in self.further_outputs:
-            raise UsageError(f"this resample has no output {output!r}")
-        return plain_schema(schemas[_REQUESTS])
-
-    def describe(self) -> dict[str, Any]:
-        """As values that JSON can hold; what equals its default is left out."""
-        how = getattr(self.how, "__name__", "function") if callable(self.how) else self.how
-        described: dict[str, Any] = {
-            "columns": [list(pair) for pair in self.columns],
-            "time": self.time,
-            "window": self.window,
-            "how": how,
-        }
-        rest = {
-            "on": list(self.on),
-            "at_time": self.at_time,
-            "missing": "" if self.missing == "null" else self.missing,
-            "route_late": self.route_late,
-            "result": str(self.result) if callable(self.how) else "",
-        }
-        return described | {name: value for name, value in rest.items() if value}
-
-    def code(self) -> Sequence[Callable[..., Any]]:
-        """The user's function, if there is one."""
-        return [self.how] if callable(self.how) else []
-
     def rehearsed(self) -> ResampleSpec:
         """The nearest value in place of a function."""
         return replace(self, how="nearest") if callable(self.how) else self
-
-    def words(self) -> Iterable[str]:
-        """Columns and keys, then the window."""
-        how = getattr(self.how, "__name__", "function") if callable(self.how) else self.how
-        columns = ", ".join(column for _, column in self.columns)
-        yield f"{how} {columns}" + (f" on {', '.join(self.on)}" if self.on else "")
-        yield f"values within {self.window} of {self.time}"
-
-
-def _check(spec: ResampleSpec, values: pa.Schema, requests: pa.Schema) -> None:
-    """Refuse what makes no sense; errors name the column."""
-    if not spec.columns:
-        raise UsageError("a resample needs at least one column of the values: give columns=['x']")
-    if not callable(spec.how) and spec.how not in METHODS:
-        raise UsageError(f"how is one of {', '.join(METHODS)}, or a function, not {spec.how!r}")
-    if spec.missing not in _MISSING:
-        raise UsageError(f"missing is 'null' or 'drop', not {spec.missing!r}")
-    for _, column in spec.columns:
-        place_of(values, column, "resample")
-    names = [*requests.names, *(name for name, _ in spec.columns)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SchemaMismatch(
-            f"two result columns are named {twice[0]!r}; give the value's another name: "
-            f"columns={{'{twice[0]}_there': '{twice[0]}'}}"
-        )
-    for name in spec.on:
-        one = values.field(place_of(values, name, "values, on"))
-        other = requests.field(place_of(requests, name, "requests, on"))
-        if one.type != other.type:
-            raise SchemaMismatch(
-                f"on: column {name!r} is {one.type} in the values, but {other.type} in the requests"
-            )
 
 
 class Resample:
@@ -178,7 +85,7 @@ class Resample:
         self.spec = spec
         self.schemas = (values, requests)
         plain = (plain_schema(values), plain_schema(requests))
-        _check(spec, *plain)
+        check_rule(spec, *plain)
         asked = spec.time if spec.at_time is None else spec.at_time
         place_of(plain[0], spec.time, "values")
         place_of(plain[1], asked, "requests")
@@ -196,6 +103,7 @@ class Resample:
             window=self._window,
             reach=self._reach,
             result=spec.result,
+            divert=diverts(spec.on_error),
         )
         added = zip(spec.columns, self._answers.kinds, strict=True)
         self.output_schema = pa.schema(
@@ -266,32 +174,36 @@ class Resample:
         touched = self._panes.open(self._panes.marks_of(times, event.port), positions)
         self._append(event.port, batch, times, positions)
         opened, ended, results = touched.opened, np.zeros(0, np.int64), None
+        others: list[tuple[int, pa.RecordBatch]] = []
+        routed = self.spec.route_late and late.num_rows > 0
+        if routed and event.port == REQUESTS:
+            others.append((FURTHER_PORTS, late))
         if self._advance(event.watermark):
-            results = self._answered()
+            results, dead = self._answered()
+            others += dead
             ended = self._panes.end(self._horizons)
             opened = opened[self._panes.ids[opened] >= 0]
             ended = ended[ended < event.position]
             self._forget_idle_keys()
-        routed = self.spec.route_late and late.num_rows > 0
         return Outcome(
             results=results,
-            late=late if routed and event.port == _VALUES else None,
+            late=late if routed and event.port == VALUES else None,
             opened_slots=opened,
             opened_ids=self.ids_of(opened),
             ended_ids=ended,
             # What was answered, or is too old, may stay in a snapshot: `restore` leaves it out.
             touched_slots=touched.slots,
-            others=((FURTHER_PORTS, late),) if routed and event.port == _REQUESTS else (),
+            others=others,
         )
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, no_tuples(self.schemas[_VALUES]), watermark))
+        return self.process(StreamEvent(position, no_tuples(self.schemas[VALUES]), watermark))
 
     def _read(self, event: StreamEvent) -> tuple[pa.RecordBatch, Int64s]:
         """The tuples of a stream event without dictionaries, and their times."""
         # A watermark alone may come by any port.
-        port = event.port if event.batch.num_rows else _VALUES
+        port = event.port if event.batch.num_rows else VALUES
         if event.batch.num_rows:
             check_schema(event, self.schemas[port])
             batch = plain_batch(event.batch)
@@ -299,7 +211,7 @@ class Resample:
         return no_tuples(plain_schema(event.batch.schema)), np.zeros(0, np.int64)
 
     def _kept_of(self, port: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.select(self._kept) if port == _VALUES else batch
+        return batch.select(self._kept) if port == VALUES else batch
 
     def _without_late(
         self, port: int, batch: pa.RecordBatch, times: Int64s, positions: Int64s
@@ -330,26 +242,38 @@ class Resample:
         before, self.clock = self.clock, min(watermark, TIME_LIMIT)
         return self.clock > before
 
-    def _answered(self) -> pa.RecordBatch | None:
-        """Answer the requests that the clock has passed, and forget what nobody will ask for."""
+    def _answered(self) -> tuple[pa.RecordBatch | None, Emissions]:
+        """Answer the requests that the clock has passed, and forget what nobody will ask for.
+
+        Results, and dead letters.
+        """
         values, requests = self._tuples
         too_old, answered = self._horizons
         due = requests.cut(answered)
         if not due.rows:
             values.drop_before(too_old)
-            return None
+            return None, ()
         values.cut(min(too_old, int(due.times[0]) - self._window))
-        columns = self._answers.answer(due, values.ordered())
+        columns, failed = self._answers.answer(due, values.ordered())
         values.drop_before(too_old)
         arrays = [*due.batch.columns, *columns]
         results = pa.RecordBatch.from_arrays(arrays, schema=self.output_schema)
-        if self.spec.missing == "null":
-            return results
         found = np.ones(due.rows, np.bool_)
-        for column in columns:
-            found &= column.is_valid().to_numpy(zero_copy_only=False)
+        if self.spec.missing == "drop":
+            for column in columns:
+                found &= column.is_valid().to_numpy(zero_copy_only=False)
+        found[list(failed)] = False
         results = results if found.all() else results.filter(pa.array(found))
-        return results if results.num_rows else None
+        return results if results.num_rows else None, self._dead(due, failed)
+
+    def _dead(self, due: Timed, failed: dict[int, str]) -> Emissions:
+        """The requests that the function fails for."""
+        if not failed:
+            return ()
+        rows = sorted(failed)
+        port = FURTHER_PORTS + self.spec.further_outputs.index(DEAD)
+        batch = due.batch.take(pa.array(rows, pa.int64()))
+        return [(port, dead_letters(batch, [failed[row] for row in rows]))]
 
     def _forget_idle_keys(self) -> None:
         if self._keys is None:

@@ -27,6 +27,8 @@ from rewake.operators.sorting.kernels import (
 
 # Whose tuples are whose, where there are no keys.
 NO_OWNERS = np.zeros(0, np.int32)
+# So many tuples are worth being sorted, unless so many times more are waiting.
+_MANY, _TOO_MANY = 64, 64
 
 
 class SortBuffers:
@@ -51,6 +53,8 @@ class SortBuffers:
         self._rooms = np.zeros(1, np.int64)
         self._sizes = np.zeros(1, np.int64)
         self._heap = np.zeros(0, np.int64)
+        # Whether the one buffer that there is without keys is in order from its root on.
+        self._sorted = True
         # By key.
         self.slot_of = np.full(1, -1, np.int32)
 
@@ -107,9 +111,9 @@ class SortBuffers:
             self._rooms = grown(self._rooms, capacity)
             self._sizes = grown(self._sizes, capacity)
 
-    def _grow_arena(self) -> None:
+    def _grow_arena(self, needed: int = 8) -> None:
         # A buffer that is full of its room gets twice as much, or all it may have.
-        most = min(self.limit, 2 * int(self._rooms.max()) + 8)
+        most = min(self.limit, 2 * int(self._rooms.max()) + needed)
         self._heap = grown(
             self._heap, capacity_for(int(self.registers[ARENA]) + most, self._heap.size)
         )
@@ -129,6 +133,62 @@ class SortBuffers:
         self._ensure_free(count if self.span == 0 else count // self.span + 2)
         opened, touched = np.empty(count, np.int32), np.empty(2 * count, np.int32)
         emitted = np.empty(count, np.int64)
+        if not self._arrive_in_order(row, passed, opened, touched, emitted):
+            self._arrive_one_by_one(row, owners, passed, opened, touched, emitted)
+        return emitted[: self.registers[EMITTED]], opened, touched[: self.registers[TOUCHED]]
+
+    def _arrive_in_order(
+        self, row: int, passed: Array, opened: Int32s, touched: Int32s, emitted: Int64s
+    ) -> bool:
+        """Let in all tuples together, if there are many and none of them is out of order."""
+        size, count = int(self._sizes[0]), passed.size
+        if self.span == 0 or count < max(_MANY, size // _TOO_MANY) or passed.any():
+            return False
+        waiting = self._heap[self._starts[0] : self._starts[0] + size]
+        if not self._sorted:
+            waiting = waiting[self._ordered(waiting)]
+        merged = np.empty(size + count, np.int64)
+        order = self._ordered(slice(row, row + count))
+        if not kernels.merge(self.limit, waiting, order, row, self.keys, self.positions, merged):
+            return False
+        needed = min(merged.size, self.limit)
+        while not kernels.make_room(
+            self.registers,
+            self.limit,
+            self._heap,
+            self._starts,
+            self._rooms,
+            self._sizes,
+            0,
+            needed,
+        ):
+            self._grow_arena(needed)
+        kernels.arrive_in_order(
+            self.registers, self.limit, self.span, row, merged, self.positions, self.parts,
+            self._heap, self._starts, self._sizes,
+            self.slot_of, self.ids, self.marks, self._counts, self._free,
+            opened, touched, emitted,
+        )  # fmt: skip
+        self._sorted = True
+        return True
+
+    def _ordered(self, rows: Int64s | slice) -> Int64s:
+        """The order of rows by the ordering columns, then by arrival."""
+        columns = self.keys[rows].T
+        if isinstance(rows, slice) and len(columns) == 1:
+            return np.argsort(columns[0], kind="stable")
+        return np.lexsort((self.positions[rows], *columns[::-1]))
+
+    def _arrive_one_by_one(
+        self,
+        row: int,
+        owners: Int32s,
+        passed: Array,
+        opened: Int32s,
+        touched: Int32s,
+        emitted: Int64s,
+    ) -> None:
+        self._sorted = False
         done = 0
         while True:
             done = kernels.arrive(
@@ -138,14 +198,14 @@ class SortBuffers:
                 self.slot_of, self.ids, self.marks, self._counts, self._free,
                 opened, touched, emitted,
             )  # fmt: skip
-            if done == count:
-                break
+            if done == passed.size:
+                return
             self._grow_arena()
-        return emitted[: self.registers[EMITTED]], opened, touched[: self.registers[TOUCHED]]
 
     def release(self, *, everything: bool, clock: int) -> tuple[Int64s, Int32s]:
         """Let tuples leave that the clock has passed: their rows in order, slots touched."""
         held = self.held
+        self._sorted = held == 0
         touched, emitted = np.empty(held, np.int32), np.empty(held, np.int64)
         before = self.registers[[EMITTED, TOUCHED]].copy()
         self.registers[[EMITTED, TOUCHED]] = 0
@@ -215,6 +275,7 @@ class SortBuffers:
 
     def refill(self, row: int, slots: Int32s) -> None:
         """Put the tuples from `row` on into the buffers of restored parts; the greatest stay."""
+        self._sorted = False
         done = 0
         while True:
             done = kernels.refill(

@@ -3,6 +3,10 @@
 A buffer is a binary heap of at most `limit` rows, the smallest at its root.  When it is full its
 root has left already: it is the greatest tuple that has, kept to tell what comes out of order.
 
+A row costs a heap some ten comparisons of which none can be foreseen.  Where many rows come at once
+and none of them out of order, they are sorted, and merged with those that wait: which leave is then
+known, and what stays is in order, which is a heap as well.
+
 Rows are numbers of places in the tables `keys`, `positions` and `parts`; a row whose part is -1 is
 nobody's and may be dropped.  Tables are passed one by one (see `tables`).
 """
@@ -62,11 +66,11 @@ def _rise(keys, positions, heap, base, place):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _make_room(registers, limit, heap, starts, rooms, sizes, buffer):  # type: ignore[no-untyped-def]
-    """Room for one more row in a buffer; False when the arena must grow first."""
-    if sizes[buffer] < rooms[buffer]:
+def make_room(registers, limit, heap, starts, rooms, sizes, buffer, needed):  # type: ignore[no-untyped-def]
+    """Room for so many rows in a buffer; False when the arena must grow first."""
+    if needed <= rooms[buffer]:
         return True
-    room = min(limit, max(_SMALLEST_HEAP, 2 * rooms[buffer]))
+    room = min(limit, max(_SMALLEST_HEAP, 2 * rooms[buffer], needed))
     if registers[ARENA] + room > heap.size:
         return False
     start = registers[ARENA]
@@ -162,7 +166,9 @@ def arrive(  # type: ignore[no-untyped-def]  # noqa: PLR0917
         if fresh:
             slot = np.int64(free[registers[FREE] - 1])
             buffer = np.int64(0) if span else slot
-        if not full and not _make_room(registers, limit, heap, starts, rooms, sizes, buffer):
+        if not full and not make_room(
+            registers, limit, heap, starts, rooms, sizes, buffer, sizes[buffer] + 1
+        ):
             return i
         if fresh:
             _open(registers, span, slot_of, ids, marks, opened, slot, mark, positions[new])
@@ -175,6 +181,60 @@ def arrive(  # type: ignore[no-untyped-def]  # noqa: PLR0917
         if sizes[buffer] == limit:
             _emit(registers, emitted, heap[starts[buffer]])
     return passed.size
+
+
+@njit(cache=True, nogil=True)
+def merge(limit, waiting, order, row, keys, positions, merged):  # type: ignore[no-untyped-def]
+    """Merge rows that come with those that wait; False when one of them comes out of order.
+
+    `waiting` is in order, `order` are the numbers of those that come, in theirs.  Before number i
+    comes, as many have left as are then more than the buffer holds, the one included that is
+    remembered.  They were the smallest: it is out of order iff it is among so many smallest of all.
+    """
+    old, new = 0, 0
+    for place in range(merged.size):
+        if new == order.size or (
+            old < waiting.size and _before(keys, positions, waiting[old], row + order[new])
+        ):
+            merged[place] = waiting[old]
+            old += 1
+            continue
+        if place < waiting.size + order[new] - limit + 1:
+            return False
+        merged[place] = row + order[new]
+        new += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def arrive_in_order(  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    registers, limit, span, row, merged, positions, parts, heap, starts, sizes, slot_of, ids, marks,
+    counts, free, opened, touched, emitted
+):  # fmt: skip
+    """Let the rows from `row` on in that were merged with those that wait; as `arrive` does."""
+    waiting = sizes[0]
+    for new in range(row, row + merged.size - waiting):
+        mark = positions[new] // span
+        slot = _slot_for(registers, span, slot_of, mark)
+        if slot < 0:
+            slot = np.int64(free[registers[FREE] - 1])
+            _open(registers, span, slot_of, ids, marks, opened, slot, mark, positions[new])
+        _touch(registers, touched, slot)
+        parts[new] = slot
+        counts[slot] += 1
+    remembered = max(merged.size - limit, 0)
+    for place in range(remembered):
+        lost = parts[merged[place]]
+        parts[merged[place]] = -1
+        counts[lost] -= 1
+        _touch(registers, touched, lost)
+    if merged.size >= limit:
+        # The first has left already where the buffer was full.
+        for place in range(1 if waiting == limit else 0, remembered + 1):
+            _emit(registers, emitted, merged[place])
+    sizes[0] = merged.size - remembered
+    heap[starts[0] : starts[0] + sizes[0]] = merged[remembered:]
+    registers[HELD] += sizes[0] - waiting
 
 
 @njit(cache=True, nogil=True)
@@ -191,7 +251,9 @@ def refill(  # type: ignore[no-untyped-def]
         slot = np.int64(slots[i])
         buffer = np.int64(0) if blocks else slot
         if sizes[buffer] < limit:
-            if not _make_room(registers, limit, heap, starts, rooms, sizes, buffer):
+            if not make_room(
+                registers, limit, heap, starts, rooms, sizes, buffer, sizes[buffer] + 1
+            ):
                 return i
             _push(registers, keys, positions, parts, heap, starts, sizes, counts, buffer, new, slot)
         elif _before(keys, positions, heap[starts[buffer]], new):

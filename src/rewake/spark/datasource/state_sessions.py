@@ -12,12 +12,12 @@ function's state of such a session is null, because its code is not in the log.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rewake.log.descriptor import Descriptor
 from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
@@ -66,6 +66,13 @@ class SessionLayout:
         self._keys = pa.schema([key_field(given, name) for name in spec.by])
         self._states = function_states(spec.aggregates, given, of_input=True)
         self._stored = [each for state in self._states for each in state.columns]
+        # Only their code could make one of several.
+        self._users = {
+            each.name
+            for state in self._states
+            if isinstance(state.function, UserDefined)
+            for each in state.columns
+        }
         others = ["window", "footprint", "footprint_time", "session_start", "session_end"]
         others += ["tuples", *(each.name for each in self._stored), "shard"]
         self.names = free_names(self._keys.names, others)
@@ -90,7 +97,7 @@ class SessionLayout:
         arrays += [pa.concat_arrays([pa.nulls(opens, each.type), each]) for each in sessions]
         # It has seen none: that is known of an OPEN.
         place = len(whole) + 2
-        arrays[place] = pa.compute.fill_null(arrays[place], 0)
+        arrays[place] = pc.fill_null(arrays[place], 0)
         return [*arrays, constant(shard.number, pa.int32(), len(rows))]
 
     def _panes(self, parts: StoredParts) -> tuple[Array, list[Array]]:
@@ -117,34 +124,26 @@ class SessionLayout:
         _, starts, lasts, counts = (column[firsts] for column in panes[:_OF_PANES])
         if np.any(starts > lasts) or np.any(counts < 1):
             raise DamagedFrame("the log holds a session that cannot be")
-        by_name, torn = self._merged(panes[_OF_PANES:], firsts)
+        by_name = self._merged(panes[_OF_PANES:], firsts)
+        several = np.diff(np.append(firsts, panes[0].size)) > 1
         times = [as_kind(pa.array(each), self._time) for each in (starts, lasts + self._gap)]
-        values = [each.values(by_name, counts) for each in self._stored]
-        for place, stored in enumerate(self._stored):
-            if stored.name in torn:
-                values[place] = pa.array(values[place].to_numpy(False), mask=torn[stored.name])
+        values = [
+            pc.if_else(pa.array(several), None, each.values(by_name, counts))
+            if each.name in self._users
+            else each.values(by_name, counts)
+            for each in self._stored
+        ]
         return [*times, pa.array(counts.astype(np.int64)), *values]
 
-    def _merged(
-        self, panes: Sequence[Array], firsts: Array
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The state of sessions by column; and for columns that cannot be merged, of which."""
-        rest, merged, torn = list(panes), {}, {}
-        total = panes[0].size if panes else 0
-        ends = np.append(firsts[1:], total)
-        several = np.flatnonzero(ends - firsts > 1)
+    def _merged(self, panes: Sequence[Array], firsts: Array) -> dict[str, Array]:
+        """The state of sessions by column, out of that of their panes."""
+        rest = list(panes)
+        merged: dict[str, Array] = {}
         for state in self._states:
             columns, rest = rest[: len(state.columns)], rest[len(state.columns) :]
-            whole = [column[firsts] for column in columns]
-            for session in several.tolist():
-                of_session = [column[firsts[session] : ends[session]] for column in columns]
-                for column, value in zip(whole, _merge(state, of_session), strict=True):
-                    column[session] = value
-            for stored, column in zip(state.columns, whole, strict=True):
-                merged[stored.name] = column
-                if isinstance(state.function, UserDefined):
-                    torn[stored.name] = ends - firsts > 1
-        return merged, torn
+            whole = _merge(state, columns, firsts) if firsts.size else columns
+            merged |= {each.name: column for each, column in zip(state.columns, whole, strict=True)}
+        return merged
 
 
 def _first_panes(owners: Array, panes: Sequence[Array]) -> Array:
@@ -154,34 +153,43 @@ def _first_panes(owners: Array, panes: Sequence[Array]) -> Array:
     return np.flatnonzero(np.append(True, changed)) if owners.size else np.zeros(0, np.int64)
 
 
-def _merge(state: FunctionState, panes: list[Array]) -> list[Any]:
-    """One function's state of a session, out of those of its panes."""
+def _merge(state: FunctionState, panes: Sequence[Array], firsts: Array) -> list[Array]:
+    """One function's state of every session, out of those of its panes."""
     match state.function:
         case Min():
-            return [panes[0].min()]
+            return [np.minimum.reduceat(panes[0], firsts)]
         case Max():
-            return [panes[0].max()]
+            return [np.maximum.reduceat(panes[0], firsts)]
         case First() | Last():
-            return _nearest(panes[0], panes[1], latest=isinstance(state.function, Last))
+            values, arrivals = panes
+            return _nearest(values, arrivals, firsts, latest=isinstance(state.function, Last))
         case Stddev():
-            return _spread(*panes)
+            counts, means, squares = panes
+            return _spread(counts, means, squares, firsts)
         case UserDefined():
-            return [column[0] for column in panes]
-    return [panes[0].sum()]
+            return [column[firsts] for column in panes]
+    return [np.add.reduceat(panes[0], firsts)]
 
 
-def _nearest(values: Array, arrivals: Array, *, latest: bool) -> list[Any]:
+def _nearest(values: Array, arrivals: Array, firsts: Array, *, latest: bool) -> list[Array]:
     """The value that arrived first, or last; an arrival of 0 is none."""
     far = 0 if latest else np.iinfo(arrivals.dtype).max
     seen = np.where(arrivals == 0, far, arrivals)
-    place = int(seen.argmax() if latest else seen.argmin())
-    return [values[place], arrivals[place]]
+    best = (np.maximum if latest else np.minimum).reduceat(seen, firsts)
+    owners = _owners(firsts, seen.size)
+    # Arrivals are positions, which no two tuples share; where there is none, any pane will do.
+    order = np.lexsort((seen != best[owners], owners))
+    return [values[order[firsts]], arrivals[order[firsts]]]
 
 
-def _spread(counts: Array, means: Array, squares: Array) -> list[Any]:
+def _spread(counts: Array, means: Array, squares: Array, firsts: Array) -> list[Array]:
     """Counts, means and squared distances of several as one (Chan, Golub and LeVeque 1979)."""
-    total = counts.sum()
-    if not total:
-        return [counts[0], means[0], squares[0]]
-    mean = math.fsum((counts * means).tolist()) / float(total)
-    return [total, mean, squares.sum() + (counts * (means - mean) ** 2).sum()]
+    total = np.add.reduceat(counts, firsts)
+    mean = np.add.reduceat(counts * means, firsts) / np.maximum(total, 1)
+    away = counts * (means - mean[_owners(firsts, counts.size)]) ** 2
+    return [total, mean, np.add.reduceat(squares + away, firsts)]
+
+
+def _owners(firsts: Array, total: int) -> Array:
+    """The session of each pane."""
+    return np.repeat(np.arange(firsts.size), np.diff(np.append(firsts, total)))
