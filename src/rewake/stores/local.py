@@ -5,13 +5,19 @@ of it is a `StorageFault`, never `StorageFull`, because the fate of the bytes is
 creations, renames and deletions are durable after `sync_directory`.  Names are checked, so no
 operation leaves the directory.  Only files being written are kept open; reading opens the file each
 time, so that a reader never holds on to a file that was replaced or deleted.
+
+Of what was synced the newest `CACHED_BYTES` stay in the system's cache; older pages are given back.
+A log is written once and seldom read, and its pages would crowd out everybody else's.  Besides,
+pages that are used again and again are the cheapest: on virtual machines, whose memory comes from
+the host page by page, writing to ever new ones took six times the processor (measured: 2.5 and
+0.4 ns per byte, 4 MB a sync).
 """
 
 import errno
 import fcntl
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +33,8 @@ __all__ = ["LocalStore"]
 MAX_OPEN_FILES: Final = 16
 MAX_BUFFERS: Final = 1024  # IOV_MAX on Linux
 LOCK_NAME: Final = "lock"
+# Enough for whoever follows closely, and for most recoveries of a process.
+CACHED_BYTES: Final = 64 << 20
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REMEDIES: Final = {
@@ -90,6 +98,11 @@ class LocalStore:
             raise self._reporting("open", ".").fault(error) from error
         self._guard = threading.Lock()
         self._open_files: OrderedDict[str, int] = OrderedDict()
+        self._unsynced: dict[str, tuple[int, int]] = {}  # where each file was written to
+        self._cached: deque[tuple[str, int, int]] = (
+            deque()
+        )  # synced and not given back: what, where
+        self._cached_bytes = 0
         self._lock: int | None = None
         self._closed = False
 
@@ -111,8 +124,11 @@ class LocalStore:
         """Write all buffers, however many system calls it takes."""
         with self._reporting("write", name):
             descriptor = self._descriptor(name)
+            first = offset
             for start in range(0, len(buffers), MAX_BUFFERS):
                 offset = _write_all(descriptor, buffers[start : start + MAX_BUFFERS], offset)
+        begin, end = self._unsynced.get(name, (first, offset))
+        self._unsynced[name] = min(begin, first), max(end, offset)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
@@ -136,6 +152,22 @@ class LocalStore:
         """Make the file's bytes durable; a failure is never a mere lack of room."""
         with self._reporting("sync", name, full=StorageFault):
             os.fdatasync(self._descriptor(name))
+        if name in self._unsynced:
+            self._give_back(name, *self._unsynced.pop(name))
+
+    def _give_back(self, name: str, start: int, end: int) -> None:
+        """Now that this is synced: what of the cache is not among the newest any more."""
+        with self._guard:
+            self._cached.append((name, start, end))
+            self._cached_bytes += end - start
+            oldest = []
+            while self._cached_bytes > CACHED_BYTES and len(self._cached) > 1:
+                oldest.append(self._cached.popleft())
+                self._cached_bytes -= oldest[-1][2] - oldest[-1][1]
+        for which, first, last in oldest:
+            with suppress(OSError):  # deleted meanwhile, or a cache that takes no advice
+                advice = os.POSIX_FADV_DONTNEED
+                os.posix_fadvise(self._descriptor(which), first, last - first, advice)
 
     def settle(self, name: str) -> None:
         """Sync, and drop cached pages: after a failed sync they may differ from the medium."""
@@ -226,6 +258,7 @@ class LocalStore:
 
     def _forget(self, name: str) -> None:
         with self._guard:
+            self._unsynced.pop(name, None)
             descriptor = self._open_files.pop(name, None)
             if descriptor is not None:
                 os.close(descriptor)

@@ -54,6 +54,30 @@ def test_a_short_write_is_carried_on(store, monkeypatch):
     assert store.read("a", 0, 9) == b"abcdef"
 
 
+def test_the_cache_keeps_the_newest_of_what_was_synced(store, monkeypatch):
+    """Older pages are given back, also of files before; what is unsynced is not."""
+    given_back = []
+
+    def advise(fd, start, size, advice):
+        assert advice == os.POSIX_FADV_DONTNEED
+        given_back.append((os.readlink(f"/proc/self/fd/{fd}").rpartition("/")[2], start, size))
+
+    monkeypatch.setattr(local, "CACHED_BYTES", 250)
+    monkeypatch.setattr(local.os, "posix_fadvise", advise)
+    for name in ("a", "b"):
+        store.create(name, b"")
+        for start in (0, 100, 200):
+            store.write(name, start, [b"x" * 50, b"y" * 50])
+            if start != 100:
+                store.sync(name)
+    assert given_back == [("a", 0, 100), ("a", 100, 200), ("b", 0, 100)]
+    store.delete("b")
+    store.create("c", b"z" * 400)
+    store.sync("c")
+    assert given_back[3:] == [], "what was deleted has no pages"
+    assert store.read("a", 0, 999) == (b"x" * 50 + b"y" * 50) * 3
+
+
 def test_publishing_replaces_a_file_whole_and_leaves_no_draft(store):
     """Also when an earlier attempt left its draft behind."""
     store.create("name.tmp", b"an earlier attempt that was longer")
