@@ -133,7 +133,7 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
         """The oldest windows with their last footprints; looking may put blocks together."""
         with (
             mock.patch.object(footprint_order, "_PIECE", at_once),
-            mock.patch.object(footprint_order, "_MANY_BLOCKS", 0),
+            mock.patch.object(footprint_order, "_PAGE", 7),
         ):
             found = self.order.oldest(limit)
         expected = self._oldest_first()[:limit]

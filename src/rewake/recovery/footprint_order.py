@@ -1,10 +1,11 @@
 """Open windows in the order of their last footprint (CEC III, state (c)), and what follows from it.
 
-A queue of footprints with lazy deletion: a turn's footprints go to the tail as one block of
-arrays, and one whose window has closed or has left a newer footprint is passed over when it reaches
-the head.  Leaving footprints costs O(1) per turn, passing over them O(1) each.  From the head come
-the extent `q` (records of the log that recovery goes through) and `u` (input tuples that must be
-replayed) (CEC III.A, Figure 3).
+A queue of footprints with lazy deletion: a turn's footprints go to the tail, and one whose window
+has closed or has left a newer footprint is passed over when it reaches the head.  Leaving and
+passing over footprints cost O(1) each.  They lie in pages of columns, so that many are looked at in
+one go, and pages that are done with are written again: fresh memory costs more than the work.  From
+the head come the extent `q` (records of the log that recovery goes through) and `u` (input tuples
+that must be replayed) (CEC III.A, Figure 3).
 
 Invariants: record numbers and times rise from head to tail.  A footprint is live iff the part in
 its slot is still the one that left it, and that part has no later CHECK.  Every open part has
@@ -18,14 +19,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from rewake.operators.arrays import Array, Int32s, Int64s, grown
 
-# Footprints are looked at in pieces of this size when the head is searched for.
+# Footprints are looked at in pieces of this size when few of the oldest are wanted.
 _PIECE = 1024
+_PAGE = 16_384
 _SPARE = 65_536
-# From so many blocks on, going through them costs more than putting them together.
-_MANY_BLOCKS = 32
 # Stands for "just before the tuple that opened it" where times are numbers.
 _OPENED = -2
 
@@ -48,40 +49,36 @@ class Footprints(NamedTuple):
 _NONE = Footprints(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
-class _Block(NamedTuple):
-    """The footprints of one turn: consecutive records; OPENs, or CHECKs taken at `time`."""
-
-    slots: Array
-    ids: Array
-    first_record: int
-    time: int | None
-
-    def at(self, rows: Array) -> Footprints:
-        ids = self.ids[rows]
+@njit(cache=True, nogil=True)
+def _leave(slots, ids, first, stop, record, time, at, page):  # type: ignore[no-untyped-def]
+    """Put the footprints from `first` to `stop` into a page; their records are consecutive."""
+    for i in range(first, stop):
+        place = at + i - first
+        page[0, place] = slots[i]
+        page[1, place] = ids[i]
+        page[2, place] = record + i - first
         # An opened part holds no tuple yet just before the tuple that opened it.
-        times = ids - 1 if self.time is None else np.full(ids.size, self.time, np.int64)
-        return Footprints(self.slots[rows], ids, rows + self.first_record, times)
+        page[3, place] = ids[i] - 1 if time == _OPENED else time
 
 
-class _Merged(NamedTuple):
-    """Live footprints of many turns, put together when too many dead ones had gathered."""
+class _Page:
+    """Room for footprints, a row for each of their columns; those before `size` are there."""
 
-    all: Footprints
-
-    @property
-    def slots(self) -> Array:
-        return self.all.slots
+    def __init__(self) -> None:
+        self.columns = np.empty((len(Footprints._fields), _PAGE), np.int64)
+        self.size = 0
 
     @property
-    def ids(self) -> Array:
-        return self.all.ids
+    def room(self) -> int:
+        return self.columns.shape[1] - self.size
 
-    def at(self, rows: Array) -> Footprints:
-        return self.all.chosen(rows)
+    def between(self, start: int, stop: int, every: int = 1) -> Footprints:
+        """Those in a row, or one of `every` so many; not copied."""
+        return Footprints(*self.columns[:, start : min(stop, self.size) : every])
 
 
-def _piece(block: _Block | _Merged, start: int) -> Footprints:
-    return block.at(np.arange(start, min(start + _PIECE, block.slots.size)))
+def _joined(parts: list[Footprints]) -> Footprints:
+    return Footprints(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
 
 
 class FootprintOrder:
@@ -92,9 +89,10 @@ class FootprintOrder:
 
     def __init__(self, ids_of: Callable[[Array], Int64s]) -> None:
         self._ids_of = ids_of
-        self._blocks: deque[_Block | _Merged] = deque()
-        self._passed = 0  # footprints of the first block that are known to be dead
-        self._waiting = 0  # footprints in all blocks
+        self._pages: deque[_Page] = deque()
+        self._spare: _Page | None = None
+        self._passed = 0  # footprints of the first page that are known to be dead
+        self._waiting = 0  # footprints in all pages
         self._last_check = np.zeros(0, np.int64)  # by slot: record number of the last CHECK
         self._crowded = _SPARE  # so many footprints waiting, and dead ones are looked for
         self.records = 0
@@ -107,7 +105,7 @@ class FootprintOrder:
 
     def opened(self, slots: Array, ids: Array) -> None:
         """Parts opened by the tuples at `ids`."""
-        self._append(_Block(slots, ids, self.records, None))
+        self._append(slots, ids, _OPENED)
 
     def checked(self, slots: Array, ids: Array, time: int) -> None:
         """The state of these parts was recorded as of `time`."""
@@ -115,19 +113,42 @@ class FootprintOrder:
         if largest >= self._last_check.size:
             self._last_check = grown(self._last_check, 2 * largest + 2, -1)
         self._last_check[slots] = np.arange(self.records, self.records + slots.size)
-        self._append(_Block(slots, ids, self.records, time))
+        self._append(slots, ids, time)
 
-    def _append(self, block: _Block) -> None:
-        if block.slots.size:
-            self._blocks.append(block)
-            self._waiting += block.slots.size
-            self.records += block.slots.size
+    def _append(self, slots: Array, ids: Array, time: int) -> None:
+        done, total = 0, slots.size
+        while done < total:
+            page = self._pages[-1] if self._pages else None
+            if page is None or not page.room:
+                page = self._new_page()
+            stop = min(total, done + page.room)
+            _leave(slots, ids, done, stop, self.records + done, time, page.size, page.columns)
+            page.size += stop - done
+            done = stop
+        self._waiting += total
+        self.records += total
+
+    def _new_page(self) -> _Page:
+        page, self._spare = self._spare or _Page(), None
+        page.size = 0
+        self._pages.append(page)
+        return page
+
+    def _take_over(self, footprints: Footprints) -> None:
+        """Let these be all that there are."""
+        self._pages.clear()
+        self._passed, self._waiting = 0, footprints.slots.size
+        done = 0
+        while done < footprints.slots.size:
+            page = self._new_page()
+            page.size = min(page.room, footprints.slots.size - done)
+            for column, values in zip(page.columns, footprints, strict=True):
+                column[: page.size] = values[done : done + page.size]
+            done += page.size
 
     def restore(self, footprints: Footprints, total: int) -> None:
         """Take over from a recovered log: the last footprint of each open part, in any order."""
-        in_order = footprints.chosen(np.argsort(footprints.records, kind="stable"))
-        self._blocks = deque([_Merged(in_order)])
-        self._passed, self._waiting = 0, in_order.slots.size
+        self._take_over(footprints.chosen(np.argsort(footprints.records, kind="stable")))
         self.records = total
 
     def forget_dead(self, open_parts: int) -> None:
@@ -140,88 +161,58 @@ class FootprintOrder:
             return
         self._oldest()
         if self._waiting > 4 * open_parts + _SPARE:
-            self._keep_live_only()
+            self._take_over(_joined(list(self._live(_PAGE))))
         self._crowded = self._waiting + _SPARE // 4
-
-    def _keep_live_only(self) -> None:
-        """Merge what is live into one block.
-
-        All blocks are looked at together, and only at what tells the dead from the living: one by
-        one, and in full, they would cost more than all other work on footprints.
-        """
-        oldest = self._blocks[0]
-        merged = oldest.all if isinstance(oldest, _Merged) else _NONE
-        old = merged.chosen(self._is_live(merged))
-        new = self._live_of([block for block in self._blocks if isinstance(block, _Block)])
-        live = Footprints(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
-        self._blocks = deque([_Merged(live)])
-        self._passed, self._waiting = 0, live.slots.size
-
-    def _live_of(self, blocks: list[_Block], every: int = 1) -> Footprints:
-        """The live footprints of blocks that are not merged yet, or one of `every` so many."""
-        if not blocks:
-            return _NONE
-        parts = [block.slots[::every] for block in blocks]
-        slots = np.concatenate(parts)
-        ids = np.concatenate([block.ids[::every] for block in blocks])
-        rows = np.flatnonzero(self._ids_of(slots) == ids)
-        starts = np.cumsum([0, *[part.size for part in parts]])
-        counts = np.diff(np.searchsorted(rows, starts))
-        firsts = np.array([block.first_record for block in blocks]) - starts[:-1] * every
-        times = [_OPENED if block.time is None else block.time for block in blocks]
-        slots, ids, time = slots[rows], ids[rows], np.repeat(times, counts)
-        records = rows * every + np.repeat(firsts, counts)
-        same = Footprints(slots, ids, records, np.where(time == _OPENED, ids - 1, time))
-        return same.chosen(~self._has_later_check(same))
 
     # --- looking at the head -----------------------------------------------------------------
 
-    def _is_live(self, footprints: Footprints) -> Array:
-        same: Array = self._ids_of(footprints.slots) == footprints.ids
-        return same & ~self._has_later_check(footprints)
+    def _live_of(self, footprints: Footprints) -> Footprints:
+        """Those that recovery needs: most of the dead are told by the id in their slot alone."""
+        rows = np.flatnonzero(self._ids_of(footprints.slots) == footprints.ids)
+        if not rows.size:
+            return _NONE
+        same = footprints.chosen(rows)
+        later = np.zeros(same.slots.size, np.bool_)
+        # Slots beyond belong to parts that were never checkpointed.
+        known = same.slots < self._last_check.size
+        later[known] = self._last_check[same.slots[known]] > same.records[known]
+        return same.chosen(~later) if later.any() else same
 
-    def _has_later_check(self, footprints: Footprints) -> Array:
-        """Slots beyond `_last_check` belong to parts that were never checkpointed."""
-        later = np.zeros(footprints.slots.size, np.bool_)
-        known = footprints.slots < self._last_check.size
-        later[known] = self._last_check[footprints.slots[known]] > footprints.records[known]
-        return later
+    def _pieces(self, size: int, every: int = 1) -> Iterator[Footprints]:
+        """All that are not passed over, oldest first, at most so many at a time."""
+        for number, page in enumerate(self._pages):
+            for start in range(self._passed if number == 0 else 0, page.size, size):
+                yield page.between(start, start + size, every)
 
-    def _live(self) -> Iterator[Footprints]:
-        """Live footprints from the oldest on, in pieces that are not empty."""
-        for number, block in enumerate(self._blocks):
-            first = self._passed if number == 0 else 0
-            for start in range(first, block.slots.size, _PIECE):
-                piece = _piece(block, start)
-                live = piece.chosen(self._is_live(piece))
-                if live.slots.size:
-                    yield live
+    def _live(self, size: int, every: int = 1) -> Iterator[Footprints]:
+        """Live ones, oldest first, in pieces that are not empty; or one of `every` so many."""
+        for piece in self._pieces(size, every):
+            live = self._live_of(piece)
+            if live.slots.size:
+                yield live
 
     def _oldest(self) -> tuple[int, int] | None:
         """Record number and time of the oldest live footprint; passes over dead ones for good."""
-        while self._blocks:
-            block = self._blocks[0]
-            row = self._next_live(block, self._passed)
-            if row is not None:
-                self._passed = row
-                oldest = block.at(np.array([row]))
-                return int(oldest.records[0]), int(oldest.times[0])
-            self._blocks.popleft()
-            self._waiting -= block.slots.size
+        while self._pages:
+            page = self._pages[0]
+            found = self._next_live(page, self._passed)
+            if found is not None:
+                return found
+            self._spare = self._pages.popleft()
+            self._waiting -= page.size
             self._passed = 0
         return None
 
-    def _next_live(self, block: _Block | _Merged, row: int) -> int | None:
-        """The first row from this one on whose footprint is live."""
+    def _next_live(self, page: _Page, row: int) -> tuple[int, int] | None:
+        """The first live footprint of a page from this row on, which becomes its first."""
         size = 16  # mostly the head lives on; otherwise the first live one may be far away
-        while row < block.slots.size:
-            slots, ids = block.slots[row : row + size], block.ids[row : row + size]
-            # Most of the dead are told by the id in their slot alone.
-            same = np.flatnonzero(self._ids_of(slots) == ids) + row
-            if same.size:
-                live = same[~self._has_later_check(block.at(same))]
-                if live.size:
-                    return int(live[0])
+        while row < page.size:
+            looked_at = page.between(row, row + size)
+            live = self._live_of(looked_at)
+            if live.slots.size:
+                record = int(live.records[0])
+                self._passed = row + int(np.searchsorted(looked_at.records, record))
+                return record, int(live.times[0])
             row += size
             size = 4096
         return None
@@ -251,7 +242,7 @@ class FootprintOrder:
         taken = 0
         if limit <= 0 or self._oldest() is None:
             return np.zeros(0, np.int32)
-        for piece in self._live():
+        for piece in self._live(_PIECE):
             extent = self.records + np.arange(taken, taken + piece.slots.size) - piece.records
             due = (extent > most_records) | (piece.times < oldest_time)
             count = min(piece.slots.size if due.all() else int(np.argmin(due)), limit - taken)
@@ -283,12 +274,7 @@ class FootprintOrder:
 
     def oldest(self, limit: int) -> Footprints:
         """The oldest live footprints, oldest first, at most so many."""
-        if self._oldest() is None:
-            return _NONE
-        # Whoever wants most of them pays for going through all: the next to look profits.
-        if limit >= self._waiting // 4 and len(self._blocks) > _MANY_BLOCKS:
-            self._keep_live_only()
-        return self._first_live(limit)
+        return _NONE if self._oldest() is None else self._first_live(limit)
 
     def sampled(self, size: int, *, beyond: int) -> tuple[Footprints, Int64s]:
         """About `size` footprints, the live ones of them, and how many windows are as old or older.
@@ -296,50 +282,23 @@ class FootprintOrder:
         Of those that are not among the `beyond` oldest.  Exact when there are no more than `size`.
         """
         every = max(self._waiting // size, 1)
-        merged = [block for block in self._blocks if isinstance(block, _Merged)]
-        old = _NONE
-        if merged:
-            piece = merged[0].at(np.arange(self._passed, merged[0].slots.size, every))
-            old = piece.chosen(self._is_live(piece))
-        new = self._live_of([each for each in self._blocks if isinstance(each, _Block)], every)
-        live = Footprints(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
+        live = _joined(list(self._live(_PAGE, every)))
         ranks = np.arange(1, live.slots.size + 1, dtype=np.int64) * every
         behind = ranks > beyond
         return live.chosen(behind), ranks[behind]
 
     def _first_live(self, limit: int) -> Footprints:
         pieces, count = [], 0
-        for piece in self._live_of_many(max(2 * limit, _PIECE)):
+        for piece in self._live(min(max(2 * limit, _PIECE), _PAGE)):
             pieces.append(piece)
             count += piece.slots.size
             if count >= limit:
                 break
-        return Footprints(*(np.concatenate(each)[:limit] for each in zip(*pieces, strict=True)))
-
-    def _live_of_many(self, size: int) -> Iterator[Footprints]:
-        """Live footprints from the oldest on, about `size` looked at in one go.
-
-        As `_live`, for those who want many: turn by turn, looking would cost ten times as much.
-        """
-        gathered: list[_Block] = []
-        waiting = 0
-        for block in self._blocks:
-            if isinstance(block, _Merged):  # the oldest, if there is one
-                for start in range(self._passed, block.slots.size, size):
-                    rows = np.arange(start, min(start + size, block.slots.size))
-                    piece = block.at(rows)
-                    yield piece.chosen(self._is_live(piece))
-                continue
-            gathered.append(block)
-            waiting += block.slots.size
-            if waiting >= size:
-                yield self._live_of(gathered)
-                gathered, waiting = [], 0
-        yield self._live_of(gathered)
+        return Footprints(*(column[:limit] for column in _joined(pieces)))
 
     def check_invariants(self, opened_at: Int64s) -> None:
         """Every open part has exactly one live footprint; they rise in number and time."""
-        live = list(self._live())
+        live = list(self._live(_PIECE))
         for name in ("records", "times"):
             values = np.concatenate([np.zeros(0, np.int64), *[getattr(p, name) for p in live]])
             assert np.all(np.diff(values) >= (name == "records")), f"footprint {name} fall"
