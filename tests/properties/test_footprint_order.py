@@ -16,10 +16,13 @@ from rewake.recovery.footprint_order import FootprintOrder, Footprints
 class FootprintOrderAgainstList(RuleBasedStateMachine):
     """A model: for each open slot the part in it, and the number and time of its last footprint."""
 
-    @initialize()
-    def start(self) -> None:
-        """Nothing is open, nothing was written."""
+    @initialize(page=st.sampled_from([3, 7, 64]), many=st.sampled_from([1, 5, 1000]))
+    def start(self, page: int, many: int) -> None:
+        """Nothing is open, nothing was written; pages are small, and full sooner or later."""
         TRIED["cases"] += 1
+        sizes = {"_PAGE": page, "_MANY": many, "_SPARE": 4}
+        self.sizes = mock.patch.multiple(footprint_order, **sizes)
+        self.sizes.start()
         self.opened_at = np.full(64, -1, np.int64)
         self.order = FootprintOrder(self._ids_of)
         self.last: dict[int, tuple[int, int]] = {}
@@ -57,11 +60,15 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
                 self.last[slot] = (self.records, self.now)
                 self.records += 1
 
+    def teardown(self) -> None:
+        """Pages are as large as ever."""
+        if hasattr(self, "sizes"):
+            self.sizes.stop()
+
     @rule()
     def dead_footprints_are_dropped(self) -> None:
         """Dropping what no window needs changes nothing that can be seen."""
-        with mock.patch.object(footprint_order, "_SPARE", 4):
-            self.order.forget_dead(len(self.last))
+        self.order.forget_dead(len(self.last))
 
     @rule(count=st.integers(0, 5))
     def results(self, count: int) -> None:
@@ -130,11 +137,8 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 50), at_once=st.sampled_from([1, 4, 1024]))
     def oldest(self, limit: int, at_once: int) -> None:
-        """The oldest windows with their last footprints; looking may put blocks together."""
-        with (
-            mock.patch.object(footprint_order, "_PIECE", at_once),
-            mock.patch.object(footprint_order, "_PAGE", 7),
-        ):
+        """The oldest windows with their last footprints; however many are looked at in one go."""
+        with mock.patch.object(footprint_order, "_PIECE", at_once):
             found = self.order.oldest(limit)
         expected = self._oldest_first()[:limit]
         assert found.slots.tolist() == expected

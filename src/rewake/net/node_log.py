@@ -27,7 +27,7 @@ from rewake.stores.writer import LogWriter
 
 _FRAMES_PER_READ = 64
 # The writer's window is wider than what the node lets be pending, so appending never blocks.
-_LIMITS = Limits(window_bytes=256 << 20, gather_ms=2.0)
+_LIMITS = Limits(window_bytes=256 << 20, gather_ms=8.0)
 _KEEP_NOTHING = Retention(max_bytes=0)
 _KEEP_ALL = Retention()
 

@@ -27,6 +27,8 @@ from rewake.operators.arrays import Array, Int32s, Int64s, grown
 _PIECE = 1024
 _PAGE = 16_384
 _SPARE = 65_536
+# A turn that leaves so many has a page of its own: they are not copied.
+_MANY = 4096
 # Stands for "just before the tuple that opened it" where times are numbers.
 _OPENED = -2
 
@@ -73,8 +75,38 @@ class _Page:
         return self.columns.shape[1] - self.size
 
     def between(self, start: int, stop: int, every: int = 1) -> Footprints:
-        """Those in a row, or one of `every` so many; not copied."""
+        """Those in a row, or one of `every` so many."""
         return Footprints(*self.columns[:, start : min(stop, self.size) : every])
+
+
+class _Turn:
+    """The many footprints of one turn as a page that is full; times and records follow."""
+
+    room = 0
+
+    def __init__(self, slots: Array, ids: Array, first_record: int, time: int) -> None:
+        self._slots, self._ids = slots, ids
+        self._first_record, self._time = first_record, time
+        self.size = slots.size
+
+    def between(self, start: int, stop: int, every: int = 1) -> Footprints:
+        """Those in a row, or one of `every` so many."""
+        ids = self._ids[start:stop:every]
+        records = np.arange(start, min(stop, self.size), every) + self._first_record
+        times = ids - 1 if self._time == _OPENED else np.full(ids.size, self._time, np.int64)
+        return Footprints(self._slots[start:stop:every], ids, records, times)
+
+
+@njit(cache=True, nogil=True)
+def _first_live(slots, ids, records, ids_now, last_check):  # type: ignore[no-untyped-def]
+    """The first footprint that recovery needs; their number if there is none."""
+    for i in range(ids.size):
+        # Slots beyond `last_check` belong to parts that were never checkpointed.
+        if ids_now[i] == ids[i] and (
+            slots[i] >= last_check.size or last_check[slots[i]] <= records[i]
+        ):
+            return i
+    return ids.size
 
 
 def _joined(parts: list[Footprints]) -> Footprints:
@@ -89,7 +121,7 @@ class FootprintOrder:
 
     def __init__(self, ids_of: Callable[[Array], Int64s]) -> None:
         self._ids_of = ids_of
-        self._pages: deque[_Page] = deque()
+        self._pages: deque[_Page | _Turn] = deque()
         self._spare: _Page | None = None
         self._passed = 0  # footprints of the first page that are known to be dead
         self._waiting = 0  # footprints in all pages
@@ -117,9 +149,12 @@ class FootprintOrder:
 
     def _append(self, slots: Array, ids: Array, time: int) -> None:
         done, total = 0, slots.size
+        if total >= _MANY:
+            self._pages.append(_Turn(slots, ids, self.records, time))
+            done = total
         while done < total:
             page = self._pages[-1] if self._pages else None
-            if page is None or not page.room:
+            if not isinstance(page, _Page) or not page.room:
                 page = self._new_page()
             stop = min(total, done + page.room)
             _leave(slots, ids, done, stop, self.records + done, time, page.size, page.columns)
@@ -187,7 +222,8 @@ class FootprintOrder:
     def _live(self, size: int, every: int = 1) -> Iterator[Footprints]:
         """Live ones, oldest first, in pieces that are not empty; or one of `every` so many."""
         for piece in self._pieces(size, every):
-            live = self._live_of(piece)
+            # Compiled code is for columns without gaps.
+            live = self._live_of(Footprints(*map(np.ascontiguousarray, piece)))
             if live.slots.size:
                 yield live
 
@@ -195,26 +231,18 @@ class FootprintOrder:
         """Record number and time of the oldest live footprint; passes over dead ones for good."""
         while self._pages:
             page = self._pages[0]
-            found = self._next_live(page, self._passed)
-            if found is not None:
-                return found
-            self._spare = self._pages.popleft()
+            size = 16  # mostly the head lives on; otherwise the first live one may be far away
+            while self._passed < page.size:
+                slots, ids, records, times = page.between(self._passed, self._passed + size)
+                first = _first_live(slots, ids, records, self._ids_of(slots), self._last_check)
+                self._passed += first
+                if first < ids.size:
+                    return int(records[first]), int(times[first])
+                size = 4096
+            self._pages.popleft()
+            self._spare = page if isinstance(page, _Page) else self._spare
             self._waiting -= page.size
             self._passed = 0
-        return None
-
-    def _next_live(self, page: _Page, row: int) -> tuple[int, int] | None:
-        """The first live footprint of a page from this row on, which becomes its first."""
-        size = 16  # mostly the head lives on; otherwise the first live one may be far away
-        while row < page.size:
-            looked_at = page.between(row, row + size)
-            live = self._live_of(looked_at)
-            if live.slots.size:
-                record = int(live.records[0])
-                self._passed = row + int(np.searchsorted(looked_at.records, record))
-                return record, int(live.times[0])
-            row += size
-            size = 4096
         return None
 
     def oldest_record(self) -> int:
