@@ -225,6 +225,6 @@ def rows_in(outputs: Emissions) -> int:
 def result_sections(outputs: Emissions) -> list[Section]:
     """One section of a frame for each output that has tuples."""
     return [
-        Section(SectionKind.RESULTS, batch.serialize().to_pybytes(), output)
+        Section(SectionKind.RESULTS, batch.serialize(), output)
         for output, batch in outputs
     ]
