@@ -224,7 +224,4 @@ def rows_in(outputs: Emissions) -> int:
 
 def result_sections(outputs: Emissions) -> list[Section]:
     """One section of a frame for each output that has tuples."""
-    return [
-        Section(SectionKind.RESULTS, batch.serialize(), output)
-        for output, batch in outputs
-    ]
+    return [Section(SectionKind.RESULTS, batch.serialize(), output) for output, batch in outputs]
