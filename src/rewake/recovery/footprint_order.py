@@ -94,7 +94,9 @@ class _Turn:
         ids = self._ids[start:stop:every]
         records = np.arange(start, min(stop, self.size), every) + self._first_record
         times = ids - 1 if self._time == _OPENED else np.full(ids.size, self._time, np.int64)
-        return Footprints(self._slots[start:stop:every], ids, records, times)
+        # As in pages: code is compiled once for both, and not in the middle of a stream.
+        slots = self._slots[start:stop:every].astype(np.int64)
+        return Footprints(slots, ids, records, times)
 
 
 @njit(cache=True, nogil=True)
