@@ -29,8 +29,8 @@ from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.errors import DamagedFrame, DamagedLog
 from rewake.operators.arrays import Array, Int64s
-from rewake.operators.key_tables import IntegerTable
 from rewake.operators.stateful import StoredParts
+from rewake.recovery.decided import Decided
 from rewake.recovery.packing import unpack_any
 
 Pack = Callable[[list[Array]], bytes]
@@ -160,15 +160,14 @@ class Construction:
         self.snapshots = _Found()
         # No frame that is older than those read may end later than this.
         self._latest = _LAST_POSITION
-        # Windows already decided: found, or known to have ended.
-        self._decided = IntegerTable()
+        self._decided = Decided(last.t_end)
 
     def read(self, frame: Frame) -> None:
         """Take over the footprints of windows that are still undecided."""
         if not -1 <= frame.t_end <= self._latest:
             raise DamagedFrame(f"frame {frame.sequence} ends at the impossible time {frame.t_end}")
         ended, _ = unpack_parts(frame.section(SectionKind.CLOSED), frame.t_end)
-        self._decided.intern(ended)
+        self._decided.add(ended)
         opens, checks = frame.section(SectionKind.OPENS), frame.section(SectionKind.CHECKS)
         opened, opening_columns = unpack_parts(opens, frame.t_end, frame.records)
         checked, check_columns = unpack_parts(checks, frame.t_end, frame.records)
@@ -194,10 +193,8 @@ class Construction:
     ) -> None:
         if ids.size == 0:
             return
-        rows = np.flatnonzero(self._decided.find(ids) < 0)
-        before = self._decided.size
-        self._decided.intern(ids[rows])
-        if self._decided.size != before + rows.size:
+        rows = self._decided.missing(ids)
+        if self._decided.add(ids[rows]) != rows.size:
             raise DamagedFrame("a frame holds two footprints of one window in one section")
         self.found += rows.size
         if rows.size:
