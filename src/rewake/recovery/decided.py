@@ -2,7 +2,7 @@
 
 A bit for each position of the input tells it of the windows that opened there; there are far more
 positions than windows, but bits are small, need not be moved when there are more of them, and are
-found without searching (measured against a hash table: half the time to construct a checkpoint).
+found without searching.
 Positions further back than `_REACH` are in a hash table all the same: a window that has been open
 for years must not take memory for each of them, and neither must a log that lies.
 """

@@ -191,8 +191,8 @@ class FootprintOrder:
     def forget_dead(self, open_parts: int) -> None:
         """Drop dead footprints when they are most of the queue; O(1) per footprint.
 
-        Windows that live about equally long die about in order: passing over those at the head is
-        enough, and costs a fifth of what it costs to look at all.
+        Windows that live about equally long die about in order: mostly it is enough to pass over
+        those at the head, which looks at each once.
         """
         if self._waiting <= self._crowded:
             return
