@@ -31,6 +31,23 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(pairs, batch.schema)
 
 
+def larger_unless_huge(state: tuple[float, ...], value: float) -> tuple[float, ...]:
+    """The larger of two; it fails for a very large one."""
+    if value > 2.0**61:
+        raise ValueError("a value is very large")
+    return (max(state[0], value),)
+
+
+def larger(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    """The larger of two."""
+    return (max(one[0], other[0]),)
+
+
+def only(state: tuple[float, ...]) -> float:
+    """What there is."""
+    return state[0]
+
+
 def value_unless_large(windows: Windows) -> np.ndarray:
     """The last value before; it fails for windows with a very large value in them."""
     for first, last in zip(windows.first, windows.last, strict=True):

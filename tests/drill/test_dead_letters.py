@@ -1,8 +1,8 @@
-"""What a map, a join and a resample fail for, on nodes that are killed."""
+"""What a map, a join, a resample and an aggregate fail for, on nodes that are killed."""
 
 import pyarrow as pa
 import pytest
-from node_functions import value_unless_large
+from node_functions import larger, larger_unless_huge, only, value_unless_large
 
 import rewake
 
@@ -106,3 +106,41 @@ FAILING = {
         k for k in range(rows) if any(v % 7 == 3 for v in range(max(k - 2, 0), min(k + 3, rows)))
     ],
 }
+
+
+def largest_of(rows: int) -> rewake.Query:
+    """The largest value of every ten tuples, by a function that fails for some."""
+    query = rewake.Query("largest")
+    own = rewake.UserDefined(
+        "v", "largest", (-1.0,), update=larger_unless_huge, merge=larger, result=only
+    )
+    made = (
+        query.source("values", timed(rows))
+        .map(tens="k - k % 10", k="k", v="v", name="tens")
+        .aggregate(
+            by="tens", window=rewake.count(10), functions=[own], on_error="divert", name="step"
+        )
+    )
+    made.to_stream("results")
+    made.output("dead").to_stream("dead")
+    return query
+
+
+def test_an_aggregate_leaves_out_what_its_function_fails_for_whatever_dies(tmp_path):
+    """Windows count the tuple, the function does not see it, and it is a dead letter once."""
+    rows = 20_000
+    with rewake.start_processes(largest_of(rows), tmp_path / "state") as running:
+        running.await_start()
+        with running.subscribe("results") as stream:
+            first = stream.read(timeout=30)
+            running.signal_node("step")
+            results = [first.batch, *(event.batch for event in stream)]
+        with running.subscribe("dead") as stream:
+            dead = pa.Table.from_batches([event.batch for event in stream if event.batch.num_rows])
+        running.await_end()
+    found = pa.Table.from_batches([each for each in results if each.num_rows])
+    assert dead["k"].to_pylist() == [k for k in range(rows) if k % 7 == 3]
+    assert found["tens"].to_pylist() == list(range(0, rows, 10))
+    assert found["largest"].to_pylist() == [
+        max(k for k in range(start, start + 10) if k % 7 != 3) for start in range(0, rows, 10)
+    ]

@@ -35,6 +35,7 @@ def sessions(
     slack: str | int = 0,
     route_late: bool = False,
     null_keys: str = "group",
+    on_error: str = "stop",
     name: str | None = None,
     shards: int = 1,
     approach: Approach | str | None = None,
@@ -67,6 +68,7 @@ def sessions(
         slack=slack,
         null_keys=null_keys,
         route_late=route_late,
+        on_error=on_error,
     )
     return stream.add_stateful(
         Kind.AGGREGATE, spec, name=name, shards=shards, approach=chosen, fragment=fragment

@@ -236,6 +236,7 @@ class Stream:
         slack: str | int = 0,
         route_late: bool = False,
         null_keys: str = "group",
+        on_error: str = "stop",
         name: str | None = None,
         shards: int = 1,
         approach: Approach | str | None = None,
@@ -246,9 +247,9 @@ class Stream:
         """Functions over windows of each key's tuples.
 
         The result of `avg="price"` is the column `avg_price`; `functions=[Avg("price", "mean")]`
-        gives full control.  `time`, `timeout`, `slack`, `route_late` and `null_keys` are those of
-        `AggregateSpec`.  `recover_within` and `checkpoint_budget` are those of `Query`, for this
-        step alone.
+        gives full control.  `time`, `timeout`, `slack`, `route_late`, `null_keys` and `on_error`
+        are those of `AggregateSpec`.  `recover_within` and `checkpoint_budget` are those of
+        `Query`, for this step alone.
         """
         name = self._named(name, Kind.AGGREGATE)
         approach = chosen_approach(approach, recover_within, checkpoint_budget)
@@ -272,6 +273,7 @@ class Stream:
             timeout=timeout,
             null_keys=null_keys,
             route_late=route_late,
+            on_error=on_error,
         )
         check_aggregate(name, spec, self.schema)
         return self.add_stateful(

@@ -33,6 +33,7 @@ from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, field_of
 from rewake.operators.count_routing import CountRouter
+from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 from rewake.operators.descriptions import (
     function_to_json,
     function_words,
@@ -44,6 +45,7 @@ from rewake.operators.keys import GroupBy
 from rewake.operators.routing import PartRows, Router, Routing
 from rewake.operators.running_routing import RunningRouter, current_values
 from rewake.operators.stateful import Outcome, StoredParts
+from rewake.operators.stateless import plain_schema
 from rewake.operators.time_routing import TimeRouter
 from rewake.operators.tumbling_routing import TumblingCountRouter
 from rewake.operators.windows import (
@@ -67,7 +69,9 @@ class AggregateSpec:
     `time` names the event-time column (needed by time windows and timeouts).  `slack` lets tuples
     be that much out of order.  `timeout` closes a count window that has been open that long in
     event time.  `null_keys` is "group" (null is a key) or "refuse".  `route_late` emits late tuples
-    on a second output; they are counted either way.
+    on a second output; they are counted either way.  `on_error` is "stop" or "divert": tuples for
+    which the `update` of a user's function fails go to the output "dead", with the error's text;
+    that function leaves them out, as it does nulls, and windows count them as before.
     """
 
     by: Sequence[str]
@@ -79,15 +83,20 @@ class AggregateSpec:
     null_keys: str = "group"
     route_late: bool = False
     window_columns: tuple[str, str] = field(default=("window_start", "window_end"))
+    on_error: str = "stop"
 
     kind: ClassVar[str] = "aggregate"
-    further_outputs: ClassVar[Sequence[str]] = ()
 
     @property
     def operator_class(self) -> OperatorClass:
         """Time windows stand where time says; count windows where counting began (Hwang 3.2.2)."""
         aligned = isinstance(self.window, TimeWindow)
         return OperatorClass.CONVERGENT_CAPABLE if aligned else OperatorClass.DETERMINISTIC
+
+    @property
+    def further_outputs(self) -> Sequence[str]:
+        """Where tuples go for which a user's function fails."""
+        return (DEAD,) if diverts(self.on_error) else ()
 
     def keys(self, port: int) -> tuple[str, ...]:
         """Tuples of a key belong together."""
@@ -99,9 +108,13 @@ class AggregateSpec:
         (schema,) = schemas
         return Aggregate(self, schema)
 
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
-        """It has no further outputs."""
-        raise UsageError(f"an aggregate has no output {output!r}")
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+        """The input's columns and the error's text."""
+        if output not in self.further_outputs:
+            raise UsageError(
+                f"an aggregate has no output {output!r}; on_error='divert' gives it {DEAD!r}"
+            )
+        return dead_schema(plain_schema(schemas[0]))
 
     def describe(self) -> dict[str, Any]:
         """As values that JSON can hold; what equals its default is left out."""
@@ -196,7 +209,7 @@ class Aggregate:
         if isinstance(spec.window, TimeWindow) and self._time is not None:
             self._window_size = spec.window.in_unit(self._time.unit_ns)[0]
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
-        self._aggregation = Aggregation(schema, spec.aggregates)
+        self._aggregation = Aggregation(schema, spec.aggregates, spec.on_error)
         self.output_schema = self._results_schema()
         self.late_schema = pa.schema([_decoded(each) for each in schema])
         self.late_tuples = 0
@@ -237,7 +250,7 @@ class Aggregate:
     @property
     def columns_read(self) -> Sequence[str]:
         """The columns of stream events that make a difference, in the schema's order."""
-        if self.spec.route_late:
+        if self.spec.route_late or self.spec.further_outputs:
             return list(self.schema.names)
         spec = self.spec
         return columns_that_matter(self.schema, spec.by, spec.aggregates, spec.time)
@@ -277,6 +290,7 @@ class Aggregate:
             opened_ids=routing.opened_rows + event.position,
             ended_ids=routing.ended_ids,
             touched_slots=routing.touched_slots,
+            others=self._aggregation.dead_letters(event.batch),
         )
 
     def punctuate(self, position: int, watermark: int) -> Outcome:

@@ -2,6 +2,9 @@
 
 Functions share accumulators: `Avg("price")` and `Sum("price")` keep one sum.  Nulls are counted per
 column, and only once the first null has been seen.
+
+Where failures are diverted, a tuple for which a user's function fails is to that function as if it
+were not there, and to all others as it is: windows count it, so they stand where they would stand.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from rewake.operators.accumulators import (
 )
 from rewake.operators.arrays import Array, Int32s, arrow_array
 from rewake.operators.columns import ValueColumn, field_of
+from rewake.operators.dead_letters import check_on_error, dead_letters, diverts
 from rewake.operators.functions import (
     AggregateFunction,
     Avg,
@@ -36,6 +40,8 @@ from rewake.operators.functions import (
     UserDefined,
 )
 from rewake.operators.routing import Routing
+from rewake.operators.stateful import FURTHER_PORTS, Emissions
+from rewake.operators.stateless import plain_batch
 from rewake.operators.user_accumulator import UserAccumulator, UserCodeFailed
 
 NO_SLOTS = np.zeros(0, np.int32)
@@ -54,7 +60,13 @@ class _Bound:
 class Aggregation:
     """The aggregate columns of one operator: state per part, results per closing window."""
 
-    def __init__(self, schema: pa.Schema, functions: Sequence[AggregateFunction]) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        functions: Sequence[AggregateFunction],
+        on_error: str = "stop",
+    ) -> None:
+        self._skips = _checked_skips(on_error, functions)
         self._columns: list[ValueColumn] = []
         self._accumulators: list[Accumulator] = []
         self._inputs: list[int] = []  # the column of each accumulator
@@ -74,7 +86,8 @@ class Aggregation:
         key = (kind if not isinstance(function, UserDefined) else str(id(function)), column)
         if key not in self._shared:
             self._shared[key] = len(self._accumulators)
-            self._accumulators.append(_accumulator_for(function, self._columns[column]))
+            accumulator = _accumulator_for(function, self._columns[column], self._skips)
+            self._accumulators.append(accumulator)
             self._inputs.append(column)
         return _Bound(function, column, self._shared[key])
 
@@ -147,6 +160,22 @@ class Aggregation:
             raise _named(failed, batch, position) from failed.error
         return closed, null_counts
 
+    def dead_letters(self, batch: pa.RecordBatch) -> Emissions:
+        """The tuples that functions failed for when `batch` was applied, in order, with errors."""
+        if not self._skips:
+            return ()
+        failed = [
+            each
+            for accumulator in self._accumulators
+            if isinstance(accumulator, UserAccumulator)
+            for each in accumulator.failed
+        ]
+        if not failed:
+            return ()
+        failed.sort(key=lambda each: each.row)
+        dead = plain_batch(batch.take(pa.array([each.row for each in failed], pa.int64())))
+        return [(FURTHER_PORTS, dead_letters(dead, [_said(each) for each in failed]))]
+
     def current(self, nothing: pa.RecordBatch, closings: Closings, counts: Array) -> list[pa.Array]:
         """Result columns of parts that go on; `nothing` is a batch without tuples."""
         closed, null_counts = self.apply(nothing, 0, NO_SLOTS, closings)
@@ -212,7 +241,18 @@ class Aggregation:
             rest = rest[width:]
 
 
-def _accumulator_for(function: AggregateFunction, column: ValueColumn) -> Accumulator:
+def _checked_skips(on_error: str, functions: Sequence[AggregateFunction]) -> bool:
+    """Whether tuples for which a user's function fails are left out by it."""
+    check_on_error(on_error)
+    if diverts(on_error) and not any(isinstance(each, UserDefined) for each in functions):
+        raise UsageError(
+            "on_error='divert' is for functions of your own (UserDefined), and there is none here; "
+            "leave it out"
+        )
+    return diverts(on_error)
+
+
+def _accumulator_for(function: AggregateFunction, column: ValueColumn, skips: bool) -> Accumulator:
     match function:
         case Sum() | Avg():
             return SumAccumulator(column.dtype, column.name)
@@ -223,19 +263,24 @@ def _accumulator_for(function: AggregateFunction, column: ValueColumn) -> Accumu
         case Stddev():
             return MomentsAccumulator()
         case UserDefined():
-            return UserAccumulator(function)
+            return UserAccumulator(function, skips=skips)
         case _:
             raise UsageError(f"{function!r} is not an aggregate function Rewake knows")
 
 
+def _said(failed: UserCodeFailed, at: str = "") -> str:
+    """Which function failed, and how."""
+    cause = f"{type(failed.error).__name__}: {failed.error}"
+    return f"the user-defined aggregate {failed.name!r} failed{at}: {cause}"
+
+
 def _named(failed: UserCodeFailed, batch: pa.RecordBatch, position: int) -> UsageError:
-    """An error that says which function failed at which tuple."""
+    """The error that stops the query, with the tuple at which it did."""
     at = ""
     if failed.row < batch.num_rows:
         (values,) = batch.slice(failed.row, 1).to_pylist()
         at = f" at the tuple at position {position + failed.row}, {values}"
     return UsageError(
-        f"the user-defined aggregate {failed.name!r} failed{at}: {type(failed.error).__name__}: "
-        f"{failed.error}; nothing of this turn was written: correct the function, or filter such "
-        "tuples out before"
+        f"{_said(failed, at)}; nothing of this turn was written: correct the function, divert the "
+        "tuples whose update fails (on_error='divert'), or filter such tuples out before"
     )

@@ -16,6 +16,9 @@ from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s
 from rewake.operators.functions import UserDefined
 
+# How far a turn has come: the tuple, the closing window, whether tuples are added (or windows end).
+_ROW, _WINDOW, _UPDATES = range(3)
+
 
 class UserCodeFailed(Exception):
     """A user's function raised at a tuple of a batch, its own or one that closed a window."""
@@ -30,16 +33,20 @@ class UserCodeFailed(Exception):
 class UserAccumulator:
     """State of a user's aggregate: one row of floats per part slot.
 
+    With `skips`, a tuple for which `update` fails leaves the state as it was, and the failures of a
+    run are in `failed`.  Whoever makes the same updates again skips the same tuples.
+
     Invariant: the row of a part that is not open is `initial`.
     """
 
-    def __init__(self, function: UserDefined) -> None:
+    def __init__(self, function: UserDefined, *, skips: bool = False) -> None:
         initial = tuple(float(value) for value in function.initial)
         self._initial = np.array(initial)
         self._state = np.zeros((0, self._initial.size))
         self._kernel = _compiled(function, initial)
         self._name = function.result_name()
-        self._row = np.zeros(1, np.int64)
+        self._skips = skips
+        self.failed: list[UserCodeFailed] = []
 
     def ensure(self, capacity: int) -> None:
         """Make room for part slots below `capacity`."""
@@ -53,11 +60,19 @@ class UserAccumulator:
         out = np.empty(closings.total, np.float64)
         at, first, parts = closings.at, closings.first, closings.parts
         floats = values.astype(np.float64)
-        try:
-            self._kernel(slots, floats, at, first, parts, self._state, out, self._row)
-        except Exception as error:
-            raise UserCodeFailed(self._name, int(self._row[0]), error) from error
-        return out
+        progress = np.zeros(3, np.int64)
+        self.failed = []
+        while True:
+            try:
+                self._kernel(slots, floats, at, first, parts, self._state, out, progress)
+            except Exception as error:
+                failure = UserCodeFailed(self._name, int(progress[_ROW]), error)
+                if not self._skips or not progress[_UPDATES]:
+                    raise failure from error
+                self.failed.append(failure)
+                progress[_ROW] += 1
+            else:
+                return out
 
     def columns(self) -> list[Array]:
         """The state, for snapshots: one array per state column."""
@@ -91,7 +106,7 @@ def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[...
                 nothing,
                 np.zeros((0, len(initial))),
                 np.zeros(0),
-                np.zeros(1, np.int64),
+                np.zeros(3, np.int64),
             )
     except NumbaError as error:
         first_line = str(error).strip().splitlines()[0]
@@ -120,18 +135,21 @@ def _kernel(initial: tuple[float, ...], update: Any, merge: Any, result: Any) ->
         for j in range(width):
             table[slot, j] = state[j]
 
-    # Division by zero gives infinity or NaN: an exception in mid-turn leaves it half done, and the
-    # query stops.  `row` then says where.
+    # Division by zero gives infinity or NaN.  What raises leaves the turn half done: `progress`
+    # then says where, and where to go on.
     @njit(nogil=True, error_model="numpy")
-    def run(slots, values, at, first, parts, table, out, row):  # type: ignore[no-untyped-def]
-        done = 0
-        for c in range(at.size + 1):
+    def run(slots, values, at, first, parts, table, out, progress):  # type: ignore[no-untyped-def]
+        done = progress[_ROW]
+        for c in range(progress[_WINDOW], at.size + 1):
+            progress[_WINDOW] = c
+            progress[_UPDATES] = 1
             stop = at[c] if c < at.size else slots.size
             for i in range(done, stop):
-                row[0] = i
+                progress[_ROW] = i
                 if slots[i] >= 0:
                     put(table, slots[i], update(get(table, slots[i]), values[i]))
             done = stop
+            progress[_UPDATES] = 0
             if c < at.size:
                 merged = get(table, parts[first[c]] >> 1)
                 for p in range(first[c], first[c + 1]):

@@ -1,5 +1,6 @@
 """The aggregate operator: what it refuses, and what it makes of odd input."""
 
+import dataclasses
 import datetime as dt
 import statistics
 
@@ -28,6 +29,7 @@ from rewake.operators.functions import (
     UserDefined,
 )
 from rewake.operators.session.window import SessionWindow
+from rewake.operators.stateful import FURTHER_PORTS
 from rewake.operators.windows import count_window, time_window
 
 SCHEMA = pa.schema(
@@ -455,3 +457,44 @@ def test_a_user_defined_function_that_fails_is_named_with_the_tuple(change, word
     results(operator, batch(k=[1, 2, 3, 4], f=[2.0, 3.0, 5.0, 4.0]))
     with pytest.raises(UsageError, match=f"'product' failed at the tuple at {words}"):
         operator.process(StreamEvent(4, batch(k=[5, 2, 1], f=[1.0, -3.0, 60.0])))
+
+
+def test_a_tuple_that_a_diverting_function_fails_for_is_counted_and_left_out():
+    """It is a dead letter, with the error; the window closes where it would have."""
+    operator = aggregate(count_window(2), (Count(), product(update=_positive)), on_error="divert")
+    outcome = operator.process(StreamEvent(0, batch(k=[1, 1, 2, 2], f=[-1.0, 3.0, -2.0, -5.0])))
+    assert [tuple(row.values()) for row in outcome.results.to_pylist()] == [
+        (1, 2, 3.0),
+        (2, 2, 1.0),
+    ]
+    ((port, dead),) = outcome.others
+    assert port == FURTHER_PORTS
+    assert dead.schema == operator.spec.further_schema("dead", operator.schema)
+    assert dead.column("f").to_pylist() == [-1.0, -2.0, -5.0]
+    said = "the user-defined aggregate 'product' failed: ValueError: a factor below zero"
+    assert set(dead.column("error").to_pylist()) == {said}
+    assert not operator.process(StreamEvent(4, batch(k=[1], f=[3.0]))).others
+
+
+def test_each_function_that_fails_for_a_tuple_makes_a_dead_letter_of_it():
+    """In the order of tuples, then of functions; each function fails for itself."""
+    again = dataclasses.replace(product(update=_positive), name="again")
+    operator = aggregate(count_window(9), (product(update=_positive), again), on_error="divert")
+    ((_, dead),) = operator.process(StreamEvent(0, batch(k=[1, 1], f=[-1.0, -2.0]))).others
+    assert dead.column("f").to_pylist() == [-1.0, -1.0, -2.0, -2.0]
+    assert ["again" in each for each in dead.column("error").to_pylist()] == [False, True] * 2
+
+
+def test_a_result_that_fails_stops_the_query_though_tuples_are_diverted():
+    """A window is no tuple that could be set aside."""
+    operator = aggregate(count_window(1), (product(result=_small),), on_error="divert")
+    with pytest.raises(UsageError, match="OverflowError: too large a product"):
+        operator.process(StreamEvent(0, batch(k=[1], f=[101.0])))
+
+
+def test_diverting_is_refused_where_there_is_no_function_to_fail():
+    """What Rewake computes itself fails for no tuple."""
+    with pytest.raises(UsageError, match="functions of your own"):
+        aggregate(count_window(2), (Count(),), on_error="divert")
+    with pytest.raises(UsageError, match="on_error is 'stop' or 'divert', not 'ignore'"):
+        aggregate(count_window(2), (product(),), on_error="ignore")

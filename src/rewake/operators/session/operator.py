@@ -41,6 +41,7 @@ from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
+from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.functions import AggregateFunction, code_of, columns_that_matter
@@ -68,11 +69,16 @@ class SessionSpec:
     null_keys: str = "group"
     route_late: bool = False
     window_columns: tuple[str, str] = field(default=("window_start", "window_end"))
+    on_error: str = "stop"
 
     kind: ClassVar[str] = "sessions"
-    further_outputs: ClassVar[Sequence[str]] = ()
     # A session that starts after the restart is what it was.
     operator_class: ClassVar[OperatorClass] = OperatorClass.CONVERGENT_CAPABLE
+
+    @property
+    def further_outputs(self) -> Sequence[str]:
+        """Where tuples go for which a user's function fails."""
+        return (DEAD,) if diverts(self.on_error) else ()
 
     def keys(self, port: int) -> tuple[str, ...]:
         """Tuples of a key belong together."""
@@ -84,9 +90,13 @@ class SessionSpec:
         (schema,) = schemas
         return Sessions(self, schema)
 
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
-        """It has no further outputs."""
-        raise UsageError(f"sessions have no output {output!r}")
+    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+        """The input's columns and the error's text."""
+        if output not in self.further_outputs:
+            raise UsageError(
+                f"sessions have no output {output!r}; on_error='divert' gives them {DEAD!r}"
+            )
+        return dead_schema(plain_schema(schemas[0]))
 
     def describe(self) -> dict[str, Any]:
         """As values that JSON can hold."""
@@ -99,6 +109,7 @@ class SessionSpec:
             "null_keys": self.null_keys,
             "route_late": self.route_late,
             "window_columns": list(self.window_columns),
+            **({"on_error": self.on_error} if self.further_outputs else {}),
         }
 
     def code(self) -> Sequence[Callable[..., Any]]:
@@ -146,7 +157,7 @@ class Sessions:
             spec.window.in_unit(unit_ns), slack_in_unit(spec.slack, unit_ns)
         )
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
-        self._aggregation = Aggregation(schema, spec.aggregates)
+        self._aggregation = Aggregation(schema, spec.aggregates, spec.on_error)
         self.output_schema = self._results_schema()
         self.late_schema = plain_schema(schema)
         self.late_tuples = 0
@@ -175,7 +186,7 @@ class Sessions:
     @property
     def columns_read(self) -> Sequence[str]:
         """The columns of stream events that make a difference, in the schema's order."""
-        if self.spec.route_late:
+        if self.spec.route_late or self.spec.further_outputs:
             return list(self.schema.names)
         spec = self.spec
         return columns_that_matter(self.schema, spec.by, spec.aggregates, spec.time)
@@ -215,6 +226,7 @@ class Sessions:
             opened_ids=opened_ids[still],
             ended_ids=ended[ended < event.position],
             touched_slots=np.concatenate([keys, routed.keys]),
+            others=self._aggregation.dead_letters(event.batch),
             unrepeatable_slots=flagged[router.opened_at[flagged] >= 0],
         )
         self._forget_idle_keys()
