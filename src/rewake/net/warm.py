@@ -21,10 +21,12 @@ from rewake.node.packets import event_of, packet_of
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.functions import Avg, Max
+from rewake.operators.key_tables import BytesTable, IntegerTable
 from rewake.operators.windows import count_window
 from rewake.recovery.approach import approach_named
 
 _ROWS = 4
+_MANY_KEYS = 10_000
 
 
 def warm_up(program: FragmentProgram, *schemas: pa.Schema) -> None:
@@ -82,6 +84,9 @@ def _warm_up_usual() -> None:
     schema = pa.schema([("key", pa.int32()), ("value", pa.int32()), ("at", pa.timestamp("us"))])
     spec = AggregateSpec(["key"], count_window(10), [Avg("value"), Max("at")])
     warm_up(FragmentProgram(stateful=spec), schema)
+    # Few keys never make a table grow, and every recovery of many does.
+    for table in (IntegerTable(), IntegerTable(narrow=True), BytesTable()):
+        table.reserve(_MANY_KEYS)
 
 
 _warm_up_usual()

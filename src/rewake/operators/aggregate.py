@@ -407,6 +407,7 @@ class Aggregate:
         self.late_tuples = late_tuples
         self._router.clock = clock
         nothing = np.zeros(0, np.int32)
+        self._keys.table.reserve(openings.ids.size + snapshots.ids.size)
         opened, _ = self._stored_rows(
             openings, self.opening_columns(nothing), len(self._router.opening_columns(nothing))
         )
@@ -429,22 +430,23 @@ class Aggregate:
         `layout` shows which columns this operator writes; compiled code must see no others.
         """
         width = self._keys.table.footprint_columns
-        keys: list[Int32s] = []
-        rest: list[list[Array]] = [[column] for column in layout[width:]]
-        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-            if [column.dtype for column in columns] != [column.dtype for column in layout]:
+        kinds = [column.dtype for column in layout]
+        for columns, total in zip(parts.columns, parts.totals, strict=True):
+            if [column.dtype for column in columns] != kinds:
                 raise DamagedFrame(
                     "a footprint has other columns than this operator writes; the log belongs to "
                     "another operator, or to another version of it"
                 )
             if any(column.size != total for column in columns[width:]):
                 raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
-            keys.append(self._keys.table.unpack(columns[:width], rows, total))
-            for kept, column in zip(rest, columns[width:], strict=True):
-                kept.append(column[rows])
-        joined = [np.concatenate(column) for column in rest]
-        ids = np.concatenate([np.zeros(0, np.int32), *keys])
-        return PartRows(parts.ids, ids, joined[:router_columns]), joined[router_columns:]
+        frames = [columns[:width] for columns in parts.columns]
+        keys = self._keys.table.unpack_all(frames, parts.rows, parts.totals)
+        rows = parts.rows_of_all()
+        joined = [
+            np.concatenate([layout[place], *(columns[place] for columns in parts.columns)])[rows]
+            for place in range(width, len(layout))
+        ]
+        return PartRows(parts.ids, keys, joined[:router_columns]), joined[router_columns:]
 
     def replay(self, event: StreamEvent) -> int:
         """Apply a stream event again to restored parts that have not seen it; emits nothing."""

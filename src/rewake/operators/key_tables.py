@@ -270,6 +270,14 @@ class _Table:
         old, self._entries = self._entries, self._empty(capacity)
         _rehash(old, self._entries, self._shift, live)
 
+    def reserve(self, more: int) -> None:
+        """Make room for so many further keys at once."""
+        capacity = self._entries.size // 2
+        while self.size + more >= capacity * 7 // 10:
+            capacity *= 2
+        if capacity > self._entries.size // 2:
+            self._rebuild(capacity, np.zeros(0, np.bool_))
+
     def _grow_entries_if_full(self) -> None:
         if self.size >= self._entries.size // 2 * 7 // 10:
             self._rebuild(self._entries.size, np.zeros(0, np.bool_))
@@ -321,6 +329,11 @@ class IntegerTable(_Table):
                 self._values = grown(
                     self._values, capacity_for(self.id_limit + 1, self._values.size)
                 )
+
+    def reserve(self, more: int) -> None:
+        """Make room for so many further keys at once."""
+        super().reserve(more)
+        self._values = grown(self._values, self.id_limit + more)
 
     def keys(self, ids: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
         """The keys that have these ids, and the rows where the id is the null key's."""

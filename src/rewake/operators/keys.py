@@ -252,15 +252,37 @@ class IntegerKeys:
 
     def unpack(self, columns: Sequence[Array], rows: Array, total: int) -> Int32s:
         """Ids of the keys in the chosen rows of footprint columns of `total` rows."""
-        values, nulls = columns
-        if values.size != total or (nulls.size and int(nulls.max()) >= total):
-            raise DamagedFrame(f"the keys of a footprint are not {total} rows long")
-        ids = np.zeros(total, np.int32)
-        chosen = np.zeros(total, np.bool_)
-        chosen[rows] = True
-        chosen[nulls] = False
-        ids[chosen] = self._table.intern(values[chosen].astype(np.int64))
-        return ids[rows]
+        return self.unpack_all([columns], [rows], [total])
+
+    def unpack_all(
+        self, frames: Sequence[Sequence[Array]], rows: Sequence[Array], totals: Sequence[int]
+    ) -> Int32s:
+        """Ids of the keys in the chosen rows of the footprint columns of many frames."""
+        taken: list[Array] = [np.zeros(0, self._column.stored_dtype)]
+        absent: list[Array] = []
+        place = 0
+        for (values, nulls), chosen, total in zip(frames, rows, totals, strict=True):
+            if values.size != total or (nulls.size and int(nulls.max()) >= total):
+                raise DamagedFrame(f"the keys of a footprint are not {total} rows long")
+            taken.append(values[chosen])
+            if nulls.size:
+                is_null = np.zeros(total, np.bool_)
+                is_null[nulls] = True
+                absent.append(np.flatnonzero(is_null[chosen]) + place)
+            place += chosen.size
+        keys = np.concatenate(taken).astype(np.int64)
+        valid = np.ones(keys.size if absent else 0, np.bool_)
+        for each in absent:
+            valid[each] = False
+        if not absent:
+            return self._table.intern(keys)
+        ids = np.zeros(keys.size, np.int32)
+        ids[valid] = self._table.intern(keys[valid])
+        return ids
+
+    def reserve(self, keys: int) -> None:
+        """Make room for so many keys at once."""
+        self._table.reserve(keys)
 
     def keep(self, live: Array) -> None:
         """Forget the keys whose id is not marked in `live`."""
@@ -353,6 +375,17 @@ class RowKeys:
         ids = self._table.intern(offsets, data)[rows]
         self.columns(ids)  # refuses bytes that are no key now, not when the window closes
         return ids
+
+    def unpack_all(
+        self, frames: Sequence[Sequence[Array]], rows: Sequence[Array], totals: Sequence[int]
+    ) -> Int32s:
+        """Ids of the keys in the chosen rows of the footprint columns of many frames."""
+        found = [self.unpack(*each) for each in zip(frames, rows, totals, strict=True)]
+        return np.concatenate([np.zeros(0, np.int32), *found])
+
+    def reserve(self, keys: int) -> None:
+        """Make room for so many keys at once."""
+        self._table.reserve(keys)
 
     def keep(self, live: Array) -> None:
         """Forget the keys whose id is not marked in `live`."""

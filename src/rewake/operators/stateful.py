@@ -61,6 +61,13 @@ class StoredParts(NamedTuple):
     rows: list[Array]
     totals: list[int]
 
+    def rows_of_all(self) -> Int64s:
+        """The chosen rows where the columns of all frames are one behind the other."""
+        behind = np.cumsum([0, *self.totals])[:-1]
+        rows: Int64s = np.concatenate([NO_IDS, *self.rows])
+        rows += np.repeat(behind, [each.size for each in self.rows])
+        return rows
+
 
 class StatefulOperator(Protocol):
     """An operator that recovery approaches can drive."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -28,7 +29,7 @@ from numba import njit
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.errors import DamagedFrame, DamagedLog
-from rewake.operators.arrays import Array, Int64s
+from rewake.operators.arrays import Array, Int64s, capacity_for
 from rewake.operators.stateful import StoredParts
 from rewake.recovery.decided import Decided
 from rewake.recovery.packing import unpack_any
@@ -64,45 +65,97 @@ def unpack_parts(
 
     With `most`, room is made for no more than so many footprints, whatever the section says.
     """
+    section = _section(payload, t_end, most)
+    return t_end - section.ages.astype(np.int64), section.columns
+
+
+class _Section(NamedTuple):
+    """A footprint section: ages as of the end of its turn, the oldest, and the columns.
+
+    `one_by_one`: each opened after the one before.
+    """
+
+    ages: Array
+    oldest: int
+    one_by_one: bool
+    columns: list[Array]
+
+
+_NO_SECTION = _Section(np.zeros(0, np.uint32), 0, True, [])
+
+
+def _section(payload: memoryview | None, t_end: int, most: int | None = None) -> _Section:
     if payload is None:
-        return np.zeros(0, np.int64), []
+        return _NO_SECTION
     columns = unpack_any(payload, most)
     if not columns or columns[0].dtype not in (np.uint32, np.int64):
         raise DamagedFrame("a footprint section does not start with a column of ages")
     ages = columns[0]
-    if ages.size and not 0 <= int(ages.min()) <= int(ages.max()) <= t_end:
+    if not ages.size:
+        return _NO_SECTION._replace(columns=columns[1:])
+    youngest, oldest, one_by_one = _span(ages)
+    if not 0 <= youngest <= oldest <= t_end:
         raise DamagedFrame(f"a footprint of a window that opened before 0 or after {t_end}")
-    return t_end - ages.astype(np.int64), columns[1:]
+    return _Section(ages, oldest, one_by_one, columns[1:])
 
 
-@dataclass(slots=True)
+@njit(cache=True, nogil=True)
+def _span(ages):  # type: ignore[no-untyped-def]
+    """The smallest and the largest age, and whether they fall from one to the next."""
+    least = most = before = np.int64(ages[0])
+    falling = True
+    for i in range(1, ages.size):
+        age = np.int64(ages[i])
+        if age >= before:
+            falling = False
+        least, most, before = min(least, age), max(most, age), age
+    return least, most, falling
+
+
+@njit(cache=True, nogil=True)
+def _find(ages, rows, t_end, opened, back, found, at):  # type: ignore[no-untyped-def]
+    """Put ids, footprint times and records to the end of the log of some rows into columns."""
+    for n in range(rows.size):
+        row = rows[n]
+        opened_at = t_end - np.int64(ages[row])
+        found[0, at + n] = opened_at
+        # An opened part holds no tuple yet just before the tuple that opened it.
+        found[1, at + n] = opened_at - 1 if opened else t_end
+        found[2, at + n] = back - row
+
+
 class _Found:
     """Footprints found so far of one kind, with what is known of each."""
 
-    ids: list[Int64s] = field(default_factory=list)
-    times: list[Int64s] = field(default_factory=list)
-    back: list[Int64s] = field(default_factory=list)  # records from here to the end of the log
-    columns: list[list[Array]] = field(default_factory=list)
-    rows: list[Array] = field(default_factory=list)
-    totals: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._known = np.empty((3, 0), np.int64)
+        self.size = 0
+        self._columns: list[list[Array]] = []
+        self._rows: list[Array] = []
+        self._totals: list[int] = []
 
-    def add(
-        self, ids: Int64s, times: Int64s, back: Int64s, columns: list[Array], rows: Array
-    ) -> None:
-        self.totals.append(ids.size)
-        self.ids.append(ids[rows])
-        self.times.append(times[rows])
-        self.back.append(back[rows])
-        self.columns.append(columns)
-        self.rows.append(rows)
+    def add(self, section: _Section, rows: Int64s, t_end: int, back: int, *, opened: bool) -> None:
+        """Take over some rows; the section's first record is `back` from the end of the log."""
+        end = self.size + rows.size
+        if end > self._known.shape[1]:
+            larger = np.empty((3, capacity_for(end, 2 * self.size)), np.int64)
+            larger[:, : self.size] = self._known[:, : self.size]
+            self._known = larger
+        _find(section.ages, rows, t_end, opened, back, self._known, self.size)
+        self.size = end
+        self._columns.append(section.columns)
+        self._rows.append(rows)
+        self._totals.append(section.ages.size)
+
+    @property
+    def back(self) -> Int64s:
+        """Records from each to the end of the log."""
+        return self._known[2, : self.size]
 
     def stored(self) -> StoredParts:
-        ids, times = _joined(self.ids), _joined(self.times)
-        return StoredParts(ids, times, self.columns, self.rows, self.totals)
-
-
-def _joined(arrays: list[Int64s]) -> Int64s:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+        """The footprints as operators take them."""
+        ids, times, _ = self._known[:, : self.size]
+        return StoredParts(ids, times, self._columns, self._rows, self._totals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,52 +206,49 @@ class Construction:
 
     def __init__(self, last: Frame) -> None:
         self.wanted = last.open_windows
-        self.found = 0
         self.records = 0
         self.frame_backs: list[int] = []
         self.openings = _Found()
         self.snapshots = _Found()
         # No frame that is older than those read may end later than this.
         self._latest = _LAST_POSITION
-        self._decided = Decided(last.t_end)
+        self._end = last.t_end
+        self._decided = Decided()
+
+    @property
+    def found(self) -> int:
+        """How many open windows have been found."""
+        return self.openings.size + self.snapshots.size
 
     def read(self, frame: Frame) -> None:
         """Take over the footprints of windows that are still undecided."""
         if not -1 <= frame.t_end <= self._latest:
             raise DamagedFrame(f"frame {frame.sequence} ends at the impossible time {frame.t_end}")
-        ended, _ = unpack_parts(frame.section(SectionKind.CLOSED), frame.t_end)
-        self._decided.add(ended)
-        opens, checks = frame.section(SectionKind.OPENS), frame.section(SectionKind.CHECKS)
-        opened, opening_columns = unpack_parts(opens, frame.t_end, frame.records)
-        checked, check_columns = unpack_parts(checks, frame.t_end, frame.records)
-        if np.any(opened[1:] <= opened[:-1]):
+        t_end, records, since = frame.t_end, frame.records, self._end - frame.t_end
+        ended = _section(frame.section(SectionKind.CLOSED), t_end)
+        opened = _section(frame.section(SectionKind.OPENS), t_end, records)
+        checked = _section(frame.section(SectionKind.CHECKS), t_end, records)
+        if not opened.one_by_one:
             raise DamagedFrame(f"the windows of frame {frame.sequence} do not open one by one")
-        self._latest = int(opened[0]) - 1 if opened.size else frame.t_end
-        if opened.size + checked.size > frame.records:
+        self._latest = t_end - opened.oldest - 1 if opened.ages.size else t_end
+        footprints = opened.ages.size + checked.ages.size
+        if footprints > records:
             raise DamagedFrame(
-                f"frame {frame.sequence} states {frame.records} records but holds "
-                f"{opened.size + checked.size} footprints"
+                f"frame {frame.sequence} states {records} records but holds {footprints} footprints"
             )
-        self.records += frame.records
-        self.frame_backs.append(self.records)
+        self._decided.add(ended.ages, since, ended.oldest)
         # The last records of a frame are its OPENs, then its CHECKs, both in order.
-        check_back = self.records - frame.records + np.arange(checked.size, 0, -1)
-        open_back = self.records - frame.records + checked.size + np.arange(opened.size, 0, -1)
-        times = np.full(checked.size, frame.t_end, np.int64)
-        self._take(self.snapshots, checked, times, check_back, check_columns)
-        self._take(self.openings, opened, opened - 1, open_back, opening_columns)
-
-    def _take(
-        self, into: _Found, ids: Int64s, times: Int64s, back: Int64s, columns: list[Array]
-    ) -> None:
-        if ids.size == 0:
-            return
-        rows = self._decided.missing(ids)
-        if self._decided.add(ids[rows]) != rows.size:
-            raise DamagedFrame("a frame holds two footprints of one window in one section")
-        self.found += rows.size
-        if rows.size:
-            into.add(ids, times, back, columns, rows)
+        for section, back, into in (
+            (checked, self.records + checked.ages.size, self.snapshots),
+            (opened, self.records + footprints, self.openings),
+        ):
+            rows = self._decided.missing(section.ages, since, section.oldest)
+            if rows.size:
+                if self._decided.add(section.ages, since, section.oldest, rows) != rows.size:
+                    raise DamagedFrame("a frame holds two footprints of one window in one section")
+                into.add(section, rows, t_end, back, opened=section is opened)
+        self.records += records
+        self.frame_backs.append(self.records)
 
 
 def construct(frames: Iterable[Frame]) -> EventualCheckpoint | None:
@@ -226,7 +276,7 @@ def construct(frames: Iterable[Frame]) -> EventualCheckpoint | None:
             offset=last.offset,
             sequence=last.sequence,
         )
-    back = _joined([*building.openings.back, *building.snapshots.back])
+    back = np.concatenate([building.openings.back, building.snapshots.back])
     return EventualCheckpoint(
         time=last.t_end,
         clock=last.timestamp,

@@ -171,21 +171,22 @@ class FootprintOrder:
         self._pages.append(page)
         return page
 
-    def _take_over(self, footprints: Footprints) -> None:
-        """Let these be all that there are."""
+    def _take_over(self, footprints: Footprints, order: Array | None = None) -> None:
+        """Let these be all that there are, in this order or as they come."""
         self._pages.clear()
         self._passed, self._waiting = 0, footprints.slots.size
         done = 0
         while done < footprints.slots.size:
             page = self._new_page()
             page.size = min(page.room, footprints.slots.size - done)
+            which = slice(done, done + page.size)
             for column, values in zip(page.columns, footprints, strict=True):
-                column[: page.size] = values[done : done + page.size]
+                column[: page.size] = values[which if order is None else order[which]]
             done += page.size
 
     def restore(self, footprints: Footprints, total: int) -> None:
         """Take over from a recovered log: the last footprint of each open part, in any order."""
-        self._take_over(footprints.chosen(np.argsort(footprints.records, kind="stable")))
+        self._take_over(footprints, np.argsort(footprints.records, kind="stable"))
         self.records = total
 
     def forget_dead(self, open_parts: int) -> None:
