@@ -201,7 +201,7 @@ class MemoryStore:
         self._meet("sync")
         self._file(name).sync()
 
-    def settle(self, name: str) -> None:
+    def settle(self, name: str, offset: int = 0) -> None:  # noqa: ARG002
         self.sync(name)
 
     def sync_directory(self) -> None:

@@ -125,7 +125,8 @@ def recover(
     for store, chain, end in zip(stores, chains, start.ends, strict=True):
         segments = _from_mark(chain, end, start)
         for segment in segments if settle else ():
-            store.settle(segment.id.name)
+            # What the mark says is durable was synced, and may be read from the cache.
+            store.settle(segment.id.name, end.offset if segment is segments[0] else 0)
         _check_end(store, end, start, log_id, alone=len(stores) == 1)
         scan = _StripeScan(store, log_id=log_id, seals=seals)
         scan.walk(segments, end)

@@ -37,10 +37,11 @@ class Store(Protocol):
     def sync(self, name: str) -> None:
         """Make all bytes written to the file so far durable."""
 
-    def settle(self, name: str) -> None:
-        """Sync the file and forget cached pages, so that reads return what the medium holds.
+    def settle(self, name: str, offset: int = 0) -> None:
+        """Sync the file and forget its cached pages from `offset` on.
 
-        After another writer's failed sync, cached pages may be clean and yet not on the medium.
+        Reads then return what the medium holds.  After another writer's failed sync, cached pages
+        may be clean and yet not on the medium.
         """
 
     def sync_directory(self) -> None:

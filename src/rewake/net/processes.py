@@ -19,7 +19,7 @@ from typing import Protocol
 from rewake.model.errors import OperatingFault, RewakeError
 from rewake.net.node_host import NodeTask, run_node
 
-_PRELOAD = ["rewake.net.warm", "rewake.net.node_host"]
+_PRELOAD = ["rewake.net.small_pages", "rewake.net.warm", "rewake.net.node_host"]
 _LOOK_SECONDS = 0.01
 _JOIN_SECONDS = 15.0
 # How a node's process ends when another attempt may fare better (EX_TEMPFAIL of sysexits.h).

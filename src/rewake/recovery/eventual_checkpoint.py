@@ -38,6 +38,7 @@ Pack = Callable[[list[Array]], bytes]
 
 # Positions stay below this, so that no sum or difference of two can overflow.
 _LAST_POSITION = 2**62
+_MANY_WINDOWS = 1 << 22
 
 
 @njit(cache=True, nogil=True)
@@ -125,10 +126,11 @@ def _find(ages, rows, t_end, opened, back, found, at):  # type: ignore[no-untype
 
 
 class _Found:
-    """Footprints found so far of one kind, with what is known of each."""
+    """Footprints found so far of one kind, with what is known of each; hardly more than `most`."""
 
-    def __init__(self) -> None:
-        self._known = np.empty((3, 0), np.int64)
+    def __init__(self, most: int) -> None:
+        # Room that is not used takes no memory; but a log that lies must not get any that it wants.
+        self._known = np.empty((3, min(most, _MANY_WINDOWS)), np.int64)
         self.size = 0
         self._columns: list[list[Array]] = []
         self._rows: list[Array] = []
@@ -192,8 +194,8 @@ class EventualCheckpoint:
     @property
     def oldest_time(self) -> int:
         """T: the oldest footprint time, or `time` when no window was open."""
-        times = np.concatenate([self.openings.applied, self.snapshots.applied])
-        return int(times.min()) if times.size else self.time
+        times = (each.applied for each in (self.openings, self.snapshots) if each.applied.size)
+        return min((int(each.min()) for each in times), default=self.time)
 
     @property
     def tuples_to_replay(self) -> int:
@@ -208,8 +210,8 @@ class Construction:
         self.wanted = last.open_windows
         self.records = 0
         self.frame_backs: list[int] = []
-        self.openings = _Found()
-        self.snapshots = _Found()
+        self.openings = _Found(self.wanted)
+        self.snapshots = _Found(self.wanted)
         # No frame that is older than those read may end later than this.
         self._latest = _LAST_POSITION
         self._end = last.t_end
@@ -276,14 +278,15 @@ def construct(frames: Iterable[Frame]) -> EventualCheckpoint | None:
             offset=last.offset,
             sequence=last.sequence,
         )
-    back = np.concatenate([building.openings.back, building.snapshots.back])
+    records: Int64s = np.concatenate([building.openings.back, building.snapshots.back])
+    np.subtract(building.records, records, out=records)
     return EventualCheckpoint(
         time=last.t_end,
         clock=last.timestamp,
         late_tuples=_metadata(last)[0],
         openings=building.openings.stored(),
         snapshots=building.snapshots.stored(),
-        footprint_records=building.records - back,
+        footprint_records=records,
         extent_records=building.records,
         frame_starts=[building.records - back for back in reversed(building.frame_backs)],
         next_sequence=last.sequence + 1,

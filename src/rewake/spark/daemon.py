@@ -20,6 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # In this order: what others need first.
 _PRELOADED = (
+    "rewake.net.small_pages",
     "numpy",
     "pandas",
     "pyarrow",

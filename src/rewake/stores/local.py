@@ -36,6 +36,8 @@ MAX_BUFFERS: Final = 1024  # IOV_MAX on Linux
 LOCK_NAME: Final = "lock"
 # Enough for whoever follows closely, and for most recoveries of a process.
 CACHED_BYTES: Final = 64 << 20
+# The cache drops no page that lies only partly in what it is told to drop.
+LARGEST_PAGE: Final = 2 << 20
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REMEDIES: Final = {
@@ -169,11 +171,12 @@ class LocalStore:
                 advice = os.POSIX_FADV_DONTNEED
                 os.posix_fadvise(self._descriptor(which), first, last - first, advice)
 
-    def settle(self, name: str) -> None:
+    def settle(self, name: str, offset: int = 0) -> None:
         """Sync, and drop cached pages: after a failed sync they may differ from the medium."""
         self.sync(name)
+        first = offset - offset % LARGEST_PAGE
         with self._reporting("settle", name):
-            os.posix_fadvise(self._descriptor(name), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(self._descriptor(name), first, 0, os.POSIX_FADV_DONTNEED)
 
     def sync_directory(self) -> None:
         """Make creations, renames and deletions durable."""

@@ -8,7 +8,7 @@ from rewake.log.host import DirectWriter
 from rewake.log.layout import DESCRIPTOR, MARK, SegmentId, claim_epoch, claim_name, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.pipeline import Limits
+from rewake.log.pipeline import Limits, Mode
 from rewake.log.testing import read_numbers, sample_turn
 from rewake.model.errors import (
     DamagedLog,
@@ -220,3 +220,25 @@ def test_a_hole_below_what_later_frames_prove_durable_is_damage():
             open_log(store)
         assert (caught.value.segment, caught.value.offset) == (segment, 88)
         assert caught.value.sequence == 0
+
+
+@pytest.mark.parametrize("mode", [Mode.STABLE, Mode.DELAYED])
+def test_only_what_is_not_known_to_be_durable_is_read_from_the_medium(mode, monkeypatch):
+    """The rest was synced: a log that is opened again may find it in the cache."""
+    stores = new_log()
+    writer = DirectWriter(stores, mode=mode)
+    for number in range(5):
+        writer.append(sample_turn(number))
+    durable = writer.pipeline.durable.ends[0]
+    settled = {}
+    settle = MemoryStore.settle
+
+    def noting(store, name, offset=0):
+        settled[name] = offset
+        settle(store, name, offset)
+
+    monkeypatch.setattr(MemoryStore, "settle", noting)
+    Log.open_for_append(stores, epoch=7)
+    assert settled == {MARK: 0, durable.segment.name: durable.offset}
+    all_of_it = stores[0].size(durable.segment.name)
+    assert (durable.offset == all_of_it) == (mode is Mode.STABLE)

@@ -54,6 +54,36 @@ def test_a_short_write_is_carried_on(store, monkeypatch):
     assert store.read("a", 0, 9) == b"abcdef"
 
 
+def _is_cached(store, name, offset):
+    """Whether a byte can be read without asking the medium; None where nobody can tell."""
+    descriptor = os.open(store.path / name, os.O_RDONLY)
+    try:
+        return bool(os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def test_what_is_settled_is_read_from_the_medium_from_there_on(store):
+    """What lies before it was synced long ago, and stays in the cache."""
+    size, settled = 8 << 20, 5 << 20
+    store.create("a", b"")
+    store.write("a", 0, [bytes(size)])
+    store.sync("a")
+    if not _is_cached(store, "a", 0):
+        pytest.skip("this file system does not say what is cached")
+    store.settle("a", settled)
+    assert _is_cached(store, "a", 0)
+    assert _is_cached(store, "a", (4 << 20) - 1)
+    assert not _is_cached(store, "a", settled)
+    assert not _is_cached(store, "a", size - 1)
+    store.settle("a")
+    assert not _is_cached(store, "a", 0)
+
+
 def test_the_cache_keeps_the_newest_of_what_was_synced(store, monkeypatch):
     """Older pages are given back, also of files before; what is unsynced is not."""
     given_back = []
