@@ -111,6 +111,22 @@ def _first_live(slots, ids, records, ids_now, last_check):  # type: ignore[no-un
     return ids.size
 
 
+@njit(cache=True, nogil=True)
+def _select_live(slots, ids, records, times, ids_now, last_check, found):  # type: ignore[no-untyped-def]
+    """Put all that recovery needs into `found`, in order; how many there are."""
+    count = 0
+    for i in range(ids.size):
+        if ids_now[i] == ids[i] and (
+            slots[i] >= last_check.size or last_check[slots[i]] <= records[i]
+        ):
+            found[0, count] = slots[i]
+            found[1, count] = ids[i]
+            found[2, count] = records[i]
+            found[3, count] = times[i]
+            count += 1
+    return count
+
+
 def _joined(parts: list[Footprints]) -> Footprints:
     return Footprints(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
 
@@ -205,16 +221,13 @@ class FootprintOrder:
     # --- looking at the head -----------------------------------------------------------------
 
     def _live_of(self, footprints: Footprints) -> Footprints:
-        """Those that recovery needs: most of the dead are told by the id in their slot alone."""
-        rows = np.flatnonzero(self._ids_of(footprints.slots) == footprints.ids)
-        if not rows.size:
-            return _NONE
-        same = footprints.chosen(rows)
-        later = np.zeros(same.slots.size, np.bool_)
-        # Slots beyond belong to parts that were never checkpointed.
-        known = same.slots < self._last_check.size
-        later[known] = self._last_check[same.slots[known]] > same.records[known]
-        return same.chosen(~later) if later.any() else same
+        """Those that recovery needs."""
+        slots, ids, records, times = footprints
+        found = np.empty((len(Footprints._fields), ids.size), np.int64)
+        count = _select_live(
+            slots, ids, records, times, self._ids_of(slots), self._last_check, found
+        )
+        return Footprints(*found[:, :count]) if count else _NONE
 
     def _pieces(self, size: int, every: int = 1) -> Iterator[Footprints]:
         """All that are not passed over, oldest first, at most so many at a time."""
