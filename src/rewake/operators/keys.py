@@ -271,11 +271,10 @@ class IntegerKeys:
                 absent.append(np.flatnonzero(is_null[chosen]) + place)
             place += chosen.size
         keys = np.concatenate(taken).astype(np.int64)
-        valid = np.ones(keys.size if absent else 0, np.bool_)
-        for each in absent:
-            valid[each] = False
         if not absent:
             return self._table.intern(keys)
+        valid = np.ones(keys.size, np.bool_)
+        valid[np.concatenate(absent)] = False
         ids = np.zeros(keys.size, np.int32)
         ids[valid] = self._table.intern(keys[valid])
         return ids
