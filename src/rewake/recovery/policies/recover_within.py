@@ -41,7 +41,7 @@ _PURSE_MS = 100.0
 # A shortage that lasts so long is told.
 _SHORT_MS = 1000.0
 # Of what loading and replaying may take, left for what rates do not foresee.
-_MARGIN = 0.1
+_MARGIN = 0.15
 # Below this share of what may be spent nothing has to be looked at.
 _EARLIEST = 0.3
 # From this share on a window may leave its CHECK a little early.
