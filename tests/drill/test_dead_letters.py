@@ -1,5 +1,7 @@
 """What a map, a join, a resample and an aggregate fail for, on nodes that are killed."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from node_functions import larger, larger_unless_huge, only, value_unless_large
@@ -20,19 +22,27 @@ def build(rows: int) -> rewake.Query:
     return query
 
 
+def killed(query: rewake.Query, folder: Path, stream: str, node: str) -> tuple[pa.Table, pa.Table]:
+    """The results and the dead letters of a query whose node dies after the first results."""
+    with rewake.start_processes(query, folder / "state") as running:
+        running.await_start()
+        with running.subscribe(stream) as following:
+            first = following.read(timeout=30)
+            running.signal_node(node)
+            results = [first.batch, *(event.batch for event in following)]
+        with running.subscribe("dead") as following:
+            dead = [event.batch for event in following]
+        running.await_end()
+    return tuple(
+        pa.Table.from_batches([each for each in batches if each.num_rows])
+        for batches in (results, dead)
+    )
+
+
 def test_every_tuple_is_a_result_or_a_dead_letter_once_whatever_dies(tmp_path):
     """The node is killed while it divides them."""
     rows = 5_000
-    with rewake.start_processes(build(rows), tmp_path / "state") as running:
-        running.await_start()
-        with running.subscribe("numbers") as stream:
-            first = stream.read(timeout=30)
-            running.signal_node("numbers")
-            rest = [event.batch for event in stream]
-        with running.subscribe("dead") as stream:
-            dead = pa.Table.from_batches([event.batch for event in stream if event.batch.num_rows])
-        running.await_end()
-    numbers = pa.Table.from_batches([each for each in (first.batch, *rest) if each.num_rows])
+    numbers, dead = killed(build(rows), tmp_path, "numbers", "numbers")
     assert numbers.column("k").to_pylist() == [k for k in range(rows) if k % 7 != 3]
     assert dead.column("k").to_pylist() == [k for k in range(rows) if k % 7 == 3]
     assert set(dead.column("text").to_pylist()) == {"bad"}
@@ -84,16 +94,7 @@ def test_pairs_and_requests_are_results_or_dead_letters_once_whatever_dies(
 ):
     """The node of the step is killed between them."""
     rows = 5_000
-    with rewake.start_processes(build_query(rows), tmp_path / "state") as running:
-        running.await_start()
-        with running.subscribe("results") as stream:
-            first = stream.read(timeout=30)
-            running.signal_node("step")
-            results = [first.batch, *(event.batch for event in stream)]
-        with running.subscribe("dead") as stream:
-            dead = pa.Table.from_batches([event.batch for event in stream if event.batch.num_rows])
-        running.await_end()
-    found = pa.Table.from_batches([each for each in results if each.num_rows])
+    found, dead = killed(build_query(rows), tmp_path, "results", "step")
     failing = FAILING[build_query](rows)
     assert sorted(dead[key].to_pylist()) == sorted(failing)
     assert sorted(found[key].to_pylist()) == sorted(set(range(rows)) - set(failing))
@@ -129,16 +130,7 @@ def largest_of(rows: int) -> rewake.Query:
 def test_an_aggregate_leaves_out_what_its_function_fails_for_whatever_dies(tmp_path):
     """Windows count the tuple, the function does not see it, and it is a dead letter once."""
     rows = 20_000
-    with rewake.start_processes(largest_of(rows), tmp_path / "state") as running:
-        running.await_start()
-        with running.subscribe("results") as stream:
-            first = stream.read(timeout=30)
-            running.signal_node("step")
-            results = [first.batch, *(event.batch for event in stream)]
-        with running.subscribe("dead") as stream:
-            dead = pa.Table.from_batches([event.batch for event in stream if event.batch.num_rows])
-        running.await_end()
-    found = pa.Table.from_batches([each for each in results if each.num_rows])
+    found, dead = killed(largest_of(rows), tmp_path, "results", "step")
     assert dead["k"].to_pylist() == [k for k in range(rows) if k % 7 == 3]
     assert found["tens"].to_pylist() == list(range(0, rows, 10))
     assert found["largest"].to_pylist() == [

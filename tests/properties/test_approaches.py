@@ -36,18 +36,22 @@ def check_same(found: ProgramOutput, expected: ProgramOutput) -> None:
     assert found.late_tuples == expected.late_tuples
 
 
+def check_no_crash_shows(data: st.DataObject, case: ProgramCase, name: str, times: int = 3) -> None:
+    """So many crash schedules give what no crash at all gives."""
+    expected = run(case, name, [], ProgramLife(case.cuts))
+    for _ in range(times):
+        crashes, last = data.draw(lives_of(name))
+        note(f"this schedule: {crashes}, then {last}")
+        TRIED["cases"] += 1
+        check_same(run(case, name, crashes, last), expected)
+
+
 @pytest.mark.parametrize("name", PRECISE)
 @examples(200)
 @given(data=st.data())
 def test_output_under_every_precise_approach_is_the_failure_free_one(name, data):
     """Whenever processes die: the same tuples on each output, byte for byte, in order."""
-    case = data.draw(program_cases())
-    expected = run(case, name, [], ProgramLife(case.cuts))
-    for _ in range(2):
-        crashes, last = data.draw(lives_of(name))
-        note(f"this schedule: {crashes}, then {last}")
-        TRIED["cases"] += 1
-        check_same(run(case, name, crashes, last), expected)
+    check_no_crash_shows(data, data.draw(program_cases()), name, times=2)
 
 
 @examples(100)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from aggregate_cases import CUTS, Case, cases, examples, instant_of
 from aggregate_runs import TRIED, forgetting, readable
-from hypothesis import given, note
+from hypothesis import given
 from hypothesis import strategies as st
 from keyed_cases import KeyedProgram, as_case, with_end
-from program_cases import ProgramLife, lives_of, run
-from test_approaches import PRECISE, check_same
+from program_cases import ProgramLife, run
+from test_approaches import PRECISE, check_no_crash_shows
 from test_sessions import SessionCase, forgetting_keys
 
 from rewake.lab.oracle import Punctuation, aggregate_with_late
@@ -100,12 +100,7 @@ def test_functions_that_fail_show_no_crash_under_any_precise_approach(kind, name
     """Whenever processes die: the same results, dead letters and late tuples, in order."""
     program = data.draw(picky_programs(kind))
     with forgetting(program.case), forgetting_keys(program.case):
-        expected = run(program, name, [], ProgramLife(program.cuts))
-        for _ in range(3):
-            crashes, last = data.draw(lives_of(name))
-            note(f"this schedule: {crashes}, then {last}")
-            TRIED["cases"] += 1
-            check_same(run(program, name, crashes, last), expected)
+        check_no_crash_shows(data, program, name)
 
 
 def _stream(case: Case) -> list[Any]:

@@ -19,7 +19,7 @@ from keyed_cases import (
     with_end,
 )
 from program_cases import ProgramCase, ProgramLife, lives_of, run
-from test_approaches import PRECISE, check_same
+from test_approaches import PRECISE, check_no_crash_shows, check_same
 
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.columns import TIME_LIMIT
@@ -148,12 +148,7 @@ def test_sessions_under_every_precise_approach_show_no_crash(name, data):
     """Whenever processes die: the same results and late tuples, byte for byte, in order."""
     program = data.draw(session_programs())
     with forgetting_keys(program.case):
-        expected = run(program, name, [], ProgramLife(program.cuts))
-        for _ in range(3):
-            crashes, last = data.draw(lives_of(name))
-            note(f"this schedule: {crashes}, then {last}")
-            TRIED["cases"] += 1
-            check_same(run(program, name, crashes, last), expected)
+        check_no_crash_shows(data, program, name)
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["never", "early"])

@@ -99,14 +99,18 @@ class _Turn:
         return Footprints(slots, ids, records, times)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _lives(slot, part, record, part_now, last_check):  # type: ignore[no-untyped-def]
+    """Whether the part is still there, and has left no later CHECK."""
+    # Slots beyond `last_check` belong to parts that were never checkpointed.
+    return part_now == part and (slot >= last_check.size or last_check[slot] <= record)
+
+
 @njit(cache=True, nogil=True)
 def _first_live(slots, ids, records, ids_now, last_check):  # type: ignore[no-untyped-def]
     """The first footprint that recovery needs; their number if there is none."""
     for i in range(ids.size):
-        # Slots beyond `last_check` belong to parts that were never checkpointed.
-        if ids_now[i] == ids[i] and (
-            slots[i] >= last_check.size or last_check[slots[i]] <= records[i]
-        ):
+        if _lives(slots[i], ids[i], records[i], ids_now[i], last_check):
             return i
     return ids.size
 
@@ -116,9 +120,7 @@ def _select_live(slots, ids, records, times, ids_now, last_check, found):  # typ
     """Put all that recovery needs into `found`, in order; how many there are."""
     count = 0
     for i in range(ids.size):
-        if ids_now[i] == ids[i] and (
-            slots[i] >= last_check.size or last_check[slots[i]] <= records[i]
-        ):
+        if _lives(slots[i], ids[i], records[i], ids_now[i], last_check):
             found[0, count] = slots[i]
             found[1, count] = ids[i]
             found[2, count] = records[i]
