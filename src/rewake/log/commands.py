@@ -75,10 +75,14 @@ class WriteMark(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Wait so long, or until the pipeline has `gathered` enough, before the stripe's next batch."""
+    """Wait so long, or until the pipeline has `gathered` enough, before the stripe's next batch.
+
+    For the first `least` seconds of it, only until the pipeline is `pressed`.
+    """
 
     stripe: int
     seconds: float
+    least: float = 0.0
 
 
 class Complete(NamedTuple):

@@ -55,6 +55,8 @@ class Limits:
     # After a sync a stripe rests until so much has gathered, or so long; 0: it does not rest.
     gather_bytes: int = 1 << 20
     gather_ms: float = 0.0
+    # Whoever is in a hurry ends the rest, but for so much of it.
+    rest_ms: float = 0.0
 
 
 class Pending(NamedTuple):

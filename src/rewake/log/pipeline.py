@@ -90,12 +90,21 @@ class WritePipeline:
         )
 
     @property
+    def waiting(self) -> bool:
+        """Whether frames are pending that nobody has hurried yet."""
+        return bool(self._pending) and not self._hurried
+
+    @property
     def gathered(self) -> bool:
-        """Whether a resting stripe should start its next batch now."""
+        """Whether a resting stripe should start its next batch now, if it has rested at all."""
+        return self._hurried or self.pressed
+
+    @property
+    def pressed(self) -> bool:
+        """Whether it should do so even if it has not."""
         return (
             self._pending_bytes >= self.limits.gather_bytes
             or self._flushing
-            or self._hurried
             or self.state is not State.RUNNING
             or not self.has_room()
         )
@@ -209,7 +218,7 @@ class WritePipeline:
         self._become(State.FENCED)
 
     def hurry(self) -> None:
-        """Somebody waits for what is pending: the next batch is not to gather."""
+        """Somebody waits for what is pending, or has no more: the next batch is not to gather."""
         self._hurried = bool(self._pending)
 
     def flush(self) -> list[Command]:
@@ -358,9 +367,13 @@ class WritePipeline:
 
     def _rest(self, lane: Lane) -> list[Command]:
         """Let a batch gather: many small ones cost the processor more than they gain in time."""
-        if lane.command is not None or self.limits.gather_ms <= 0 or self.gathered:
+        limits = self.limits
+        if lane.command is not None or limits.gather_ms <= 0 or self.pressed:
             return []
-        return [self._in_air(lane, Gather(lane.number, self.limits.gather_ms / 1000))]
+        if self._hurried and limits.rest_ms <= 0:
+            return []
+        rest = Gather(lane.number, limits.gather_ms / 1000, limits.rest_ms / 1000)
+        return [self._in_air(lane, rest)]
 
     # --- completion ------------------------------------------------------------------------
 

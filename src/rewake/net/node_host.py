@@ -243,6 +243,8 @@ class NodeHost:
         while self._stop is None:
             busy = self._read_sources()
             busy = self._take_turns() or busy
+            if not busy and self._log is not None:
+                self._log.hurry()
             self._loop.run_once(0.0 if busy else self._patience())
         self._points.hit("node.stopping")
         return self._leave()

@@ -27,7 +27,8 @@ from rewake.stores.writer import LogWriter
 
 _FRAMES_PER_READ = 64
 # The writer's window is wider than what the node lets be pending, so appending never blocks.
-_LIMITS = Limits(window_bytes=256 << 20, gather_ms=8.0)
+# A node with more to do lets much gather for a sync; one without hurries, and nobody waits.
+_LIMITS = Limits(window_bytes=256 << 20, gather_ms=20.0, rest_ms=2.0)
 _KEEP_NOTHING = Retention(max_bytes=0)
 _KEEP_ALL = Retention()
 
@@ -106,6 +107,10 @@ class NodeLog:
     def append(self, record: TurnRecord) -> None:
         """Hand over a frame; it becomes durable in the background."""
         self._writer.append(record, timeout=1.0)
+
+    def hurry(self) -> None:
+        """There is nothing more to append for now: let what was appended become durable."""
+        self._writer.hurry()
 
     def frames_backwards(self) -> Iterator[Frame]:
         """All frames, newest first."""

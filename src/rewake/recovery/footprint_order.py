@@ -74,6 +74,11 @@ class _Page:
     def room(self) -> int:
         return self.columns.shape[1] - self.size
 
+    def parts(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Slots and ids of those in a row."""
+        stop = min(stop, self.size)
+        return self.columns[0, start:stop], self.columns[1, start:stop]
+
     def between(self, start: int, stop: int, every: int = 1) -> Footprints:
         """Those in a row, or one of `every` so many."""
         return Footprints(*self.columns[:, start : min(stop, self.size) : every])
@@ -89,12 +94,16 @@ class _Turn:
         self._first_record, self._time = first_record, time
         self.size = slots.size
 
+    def parts(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Slots and ids of those in a row."""
+        # As in pages: code is compiled once for both, and not in the middle of a stream.
+        return self._slots[start:stop].astype(np.int64), self._ids[start:stop]
+
     def between(self, start: int, stop: int, every: int = 1) -> Footprints:
         """Those in a row, or one of `every` so many."""
         ids = self._ids[start:stop:every]
         records = np.arange(start, min(stop, self.size), every) + self._first_record
         times = ids - 1 if self._time == _OPENED else np.full(ids.size, self._time, np.int64)
-        # As in pages: code is compiled once for both, and not in the middle of a stream.
         slots = self._slots[start:stop:every].astype(np.int64)
         return Footprints(slots, ids, records, times)
 
@@ -104,6 +113,15 @@ def _lives(slot, part, record, part_now, last_check):  # type: ignore[no-untyped
     """Whether the part is still there, and has left no later CHECK."""
     # Slots beyond `last_check` belong to parts that were never checkpointed.
     return part_now == part and (slot >= last_check.size or last_check[slot] <= record)
+
+
+@njit(cache=True, nogil=True)
+def _first_there(ids, ids_now):  # type: ignore[no-untyped-def]
+    """The first footprint whose part is still there; their number if there is none."""
+    for i in range(ids.size):
+        if ids_now[i] == ids[i]:
+            return i
+    return ids.size
 
 
 @njit(cache=True, nogil=True)
@@ -120,12 +138,12 @@ def _select_live(slots, ids, records, times, ids_now, last_check, found):  # typ
     """Put all that recovery needs into `found`, in order; how many there are."""
     count = 0
     for i in range(ids.size):
-        if _lives(slots[i], ids[i], records[i], ids_now[i], last_check):
-            found[0, count] = slots[i]
-            found[1, count] = ids[i]
-            found[2, count] = records[i]
-            found[3, count] = times[i]
-            count += 1
+        # Which of them live is as good as chance: each is put there, and kept by counting it.
+        found[0, count] = slots[i]
+        found[1, count] = ids[i]
+        found[2, count] = records[i]
+        found[3, count] = times[i]
+        count += _lives(slots[i], ids[i], records[i], ids_now[i], last_check)
     return count
 
 
@@ -251,17 +269,25 @@ class FootprintOrder:
             page = self._pages[0]
             size = 16  # mostly the head lives on; otherwise the first live one may be far away
             while self._passed < page.size:
-                slots, ids, records, times = page.between(self._passed, self._passed + size)
-                first = _first_live(slots, ids, records, self._ids_of(slots), self._last_check)
-                self._passed += first
-                if first < ids.size:
-                    return int(records[first]), int(times[first])
+                dead = self._dead_from(page, self._passed, size)
+                self._passed += dead
+                if dead < min(size, page.size - self._passed + dead):
+                    _, _, records, times = page.between(self._passed, self._passed + 1)
+                    return int(records[0]), int(times[0])
                 size = 4096
             self._pages.popleft()
             self._spare = page if isinstance(page, _Page) else self._spare
             self._waiting -= page.size
             self._passed = 0
         return None
+
+    def _dead_from(self, page: _Page | _Turn, start: int, most: int) -> int:
+        """How many footprints of a page are dead, from one on, before the first that lives."""
+        if not self._last_check.size:
+            slots, ids = page.parts(start, start + most)
+            return int(_first_there(ids, self._ids_of(slots)))
+        slots, ids, records, _ = page.between(start, start + most)
+        return int(_first_live(slots, ids, records, self._ids_of(slots), self._last_check))
 
     def oldest_record(self) -> int:
         """The record number of the oldest footprint that recovery needs."""

@@ -148,6 +148,13 @@ class LogWriter:
                 self._end_rest()
             return self._await(lambda: self._completed > sequence, timeout)
 
+    def hurry(self) -> None:
+        """Nothing more comes for now: what is pending need not gather any longer."""
+        if self._pipeline.waiting:
+            with self._lock:
+                self._pipeline.hurry()
+                self._end_rest()
+
     def flush(self, timeout: float | None = None) -> bool:
         """Make everything appended so far durable; False when the time is over."""
         with self._lock:
@@ -296,10 +303,12 @@ class LogWriter:
             return answers
 
     def _gather(self, command: Gather) -> None:
+        pipeline, work = self._pipeline, self._work[command.stripe]
         with self._lock:
-            self._work[command.stripe].wait_for(
-                lambda: self._pipeline.gathered or self._stopping, command.seconds
-            )
+            if command.least:
+                work.wait_for(lambda: pipeline.pressed or self._stopping, command.least)
+            more = command.seconds - command.least
+            work.wait_for(lambda: pipeline.gathered or self._stopping, more)
 
     def _write_mark(self, command: WriteMark) -> None:
         with self._marking:  # of two anchors, at most one may be unsynced

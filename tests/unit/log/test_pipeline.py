@@ -297,6 +297,31 @@ def test_whoever_waits_ends_the_rest():
     assert not machine.gathered, "the next batch gathers again"
 
 
+def test_hurrying_does_not_end_the_shortest_rest_but_pressure_does():
+    """Syncs that follow each other at once would cost more than the little time they gain."""
+    machine = pipeline(gather_ms=20, rest_ms=2, gather_bytes=2 * FRAME)
+    assert synced_once(machine) == [Gather(0, 0.02, 0.002)]
+    append(machine)
+    assert machine.waiting
+    machine.hurry()
+    assert machine.gathered
+    assert not machine.pressed
+    assert not machine.waiting, "it has been hurried"
+    append(machine)
+    assert machine.pressed, "so much has gathered that a rest gains nothing"
+
+
+def test_who_hurries_during_a_sync_finds_the_shortest_rest_behind_it():
+    """The rest follows all the same, and is over as soon as it may be."""
+    machine = pipeline(gather_ms=20, rest_ms=2)
+    (write,) = append(machine)
+    (sync,) = machine.done(write)
+    append(machine)
+    machine.hurry()
+    assert Gather(0, 0.02, 0.002) in machine.done(sync)
+    assert machine.gathered
+
+
 def test_a_flush_ends_the_rest_and_closing_needs_none():
     """What is pending becomes durable at once."""
     machine = pipeline(gather_ms=5)

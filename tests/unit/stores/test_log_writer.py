@@ -180,6 +180,22 @@ def test_appends_wait_while_the_window_is_full():
     assert [number_of(frame) for frame in Log.open_reader(store).frames()] == list(range(5))
 
 
+def test_hurrying_ends_a_long_rest_without_waiting_for_anything():
+    """Whoever has nothing more to append says so, and what gathered becomes durable."""
+    reached = threading.Event()
+    limits = Limits(gather_ms=600_000.0, rest_ms=1.0)
+    _, writer = memory_writer(limits=limits, on_durable=lambda _: reached.set())
+    writer.append(sample_turn(0))
+    assert reached.wait(30), "the first batch has nothing to rest from"
+    reached.clear()
+    writer.append(sample_turn(1))
+    writer.hurry()
+    assert reached.wait(30), "the rest would have taken ten minutes"
+    writer.hurry()  # nothing is pending: nothing happens
+    assert writer.durable == 2
+    writer.close()
+
+
 def test_a_failed_sync_surfaces_everywhere():
     """WriterFailed on wait, append, flush and close; then the log opens again."""
     store, writer = memory_writer()
