@@ -12,8 +12,9 @@ import pytest
 from rewake.lab.bench import recover_within
 from rewake.lab.bench.recover_within import FULL, QUICK, Evidence, Scale, run
 from rewake.lab.bench.recover_within_oracle import Lives, fewest_checks, window_lives
-from rewake.lab.bench.recover_within_report import keep, promises_page, show
+from rewake.lab.bench.recover_within_report import keep, promises_page, show, shown_over_time
 from rewake.lab.bench.recover_within_runs import (
+    NODE,
     Case,
     Drilled,
     Ran,
@@ -24,6 +25,7 @@ from rewake.lab.bench.recover_within_runs import (
     run_case,
 )
 from rewake.lab.bench.recover_within_streams import SHAPES, ShapedDrill, ShapedStream
+from rewake.lab.drill.kept import Course
 from rewake.lab.drill.node_history import NodeHistory
 from rewake.lab.drill.verdict import Verdict
 from rewake.lab.report import Raw, data_folder, facts_now
@@ -268,6 +270,22 @@ def test_every_drill_is_kept_beside_the_page(tmp_path: Path) -> None:
     assert "every drill" in promises_page(kept).html().lower()
 
 
+def test_the_run_that_is_shown_over_time_is_the_hardest() -> None:
+    """Where a promise was nearly broken, or was, is what people want to look at."""
+    impossible = replace(CASE, possible=False)
+    slow = ran(drilled(400), drilled(900))
+    assert slow.closest == 0.9
+    assert ran().closest == 0.0
+    course = Course({"marks": []}, {})
+    runs = [
+        replace(each, course=course)
+        for each in (ran(drilled(500)), slow, ran(drilled(5000), case=impossible))
+    ]
+    runs[1] = replace(runs[1], case=replace(CASE, seed=99), course=Course({"marks": [1]}, {}))
+    assert shown_over_time(runs) == (runs[1].case.name, runs[1].course)
+    assert shown_over_time([ran(drilled(1))]) is None, "nothing was kept of it"
+
+
 def test_no_drills_make_a_table_with_all_columns() -> None:
     """An interrupted benchmark may have none."""
     table = drills_table([])
@@ -283,3 +301,8 @@ def test_a_configuration_is_killed_and_comes_back(tmp_path: Path) -> None:
     assert drill.predicted_ms > 0
     assert drill.achieved_ms > 0
     assert (drill.extent_records or 0) >= (drill.open_windows or 0) > 0
+    path = tmp_path / "promises.html"
+    show(Evidence([ran(drilled(1)), found]), path, "rewake bench recover-within", facts_now())
+    written = promises_page(Raw.read(data_folder(path))).html()
+    for part in ("Throughput", "Latency", "Predicted recovery", f"kill {NODE}", found.case.name):
+        assert part in written

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from rewake.lab.bench.recover_within_oracle import fewest_checks, window_lives
 from rewake.lab.bench.recover_within_streams import ShapedDrill
+from rewake.lab.drill.kept import Course, course_of
 from rewake.lab.drill.node_history import NodeHistory
 from rewake.lab.drill.run import DrillResult, Recovered, run_drill
 from rewake.lab.drill.when import Strike
@@ -138,13 +139,19 @@ class Drilled:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run: its drills, the CHECKs it left, and the fewest that would have done."""
+    """A run: its drills, the CHECKs it left, the fewest that would have done, and its course."""
 
     case: Case
     drills: list[Drilled]
     checks: float
     fewest: int
     stretch: float
+    course: Course | None = None
+
+    @property
+    def closest(self) -> float:
+        """The largest share of its target that a recovery took."""
+        return max((each.achieved_ms / each.target_ms for each in self.drills), default=0.0)
 
     @property
     def comparable(self) -> bool:
@@ -187,7 +194,7 @@ def run_case(case: Case, folder: Path, launcher: Launcher) -> Ran:
         )
     stretch = allowed_stretch(result.nodes, case.target_s * 1e3)
     return Ran(case, _drilled(case, result, warned), checks_left(result.nodes),
-               _fewest(drill, stretch), stretch)  # fmt: skip
+               _fewest(drill, stretch), stretch, course_of(result))  # fmt: skip
 
 
 def _drilled(

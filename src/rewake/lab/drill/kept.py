@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,25 +19,39 @@ from rewake.recovery.approach import Approach
 KIND = "drill"
 
 
-def raw_of(result: DrillResult, command: str, facts: Facts, title: str = "Drill") -> Raw:
-    """What is kept of a drill: its summary, its course, and the query."""
-    query = result.drill.build()
-    figures = summary(result)
-    del figures["report"]
+class Course(NamedTuple):
+    """What pages show of a run over time: blows and nodes, and tables of what was sampled."""
+
+    about: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+
+def course_of(result: DrillResult) -> Course:
+    """The course of a run; seconds count from its first result."""
     about = {
-        "title": f"{title}: {result.drill.name}",
-        "figures": figures,
         "marks": [
             [round(blow.at - result.first_result_at, 3), f"{blow.action} {blow.node}"]
             for blow in result.blows
         ],
         "paced": result.origin_ms is not None,
-        "settings": _settings(result.drill),
-        "nodes": _nodes(query.plan()),
-        "picture": query.picture(),
+        "nodes": _nodes(result.drill.build().plan()),
     }
-    tables = {"timeline": _timeline(result), "nodes": result.nodes.table(result.first_result_at)}
-    return Raw(KIND, command, facts, about, tables)
+    sampled = result.nodes.table(result.first_result_at)
+    return Course(about, {"timeline": _timeline(result), "nodes": sampled})
+
+
+def raw_of(result: DrillResult, command: str, facts: Facts, title: str = "Drill") -> Raw:
+    """What is kept of a drill: its summary, its course, and the query."""
+    course = course_of(result)
+    figures = summary(result)
+    del figures["report"]
+    about = {
+        "title": f"{title}: {result.drill.name}",
+        "figures": figures,
+        "settings": _settings(result.drill),
+        "picture": result.drill.build().picture(),
+    }
+    return Raw(KIND, command, facts, about | course.about, course.tables)
 
 
 def _timeline(result: DrillResult) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewake.lab.drill.kept import raw_of
+from rewake.lab.drill.kept import Course, raw_of
 from rewake.lab.drill.run import DrillResult
 from rewake.lab.report import Card, Cell, Facts, Limit, Mark, Page, Raw, data_folder, facts_now
 
@@ -44,13 +44,18 @@ def drill_page(raw: Raw) -> Page:
     page.cards(_cards(figures))
     for missed in figures["missed"]:
         page.text(f"{missed} did not happen: the query was over before.", tone="bad")
-    marks = [Mark(at, words) for at, words in about["marks"]]
-    _course(page, raw, marks)
-    _price(page, raw, marks)
+    over_time(page, Course(about, raw.tables))
     _tables(page, raw)
     page.heading("The query").svg("", about["picture"])
     page.settings("Settings", about["settings"])
     return page
+
+
+def over_time(page: Page, course: Course) -> None:
+    """Charts of throughput, latency and what a crash would have cost, with every blow marked."""
+    marks = [Mark(at, words) for at, words in course.about["marks"]]
+    _pace(page, course, marks)
+    _price(page, course, marks)
 
 
 def _lead(figures: dict[str, Any]) -> str:
@@ -80,8 +85,8 @@ def _cards(figures: dict[str, Any]) -> list[Card]:
     ]
 
 
-def _course(page: Page, raw: Raw, marks: list[Mark]) -> None:
-    seen = raw.tables["timeline"]
+def _pace(page: Page, course: Course, marks: list[Mark]) -> None:
+    seen = course.tables["timeline"]
     page.heading("Over time")
     rates = {"input": "tuples_per_s", "results": "results_per_s"}
     page.chart(
@@ -89,7 +94,7 @@ def _course(page: Page, raw: Raw, marks: list[Mark]) -> None:
         _renamed(seen, rates), x="seconds", y=list(rates), x_title=_SECONDS,
         y_title="tuples per second", y_scale="symlog", marks=marks,
     )  # fmt: skip
-    if raw.about["paced"]:
+    if course.about["paced"]:
         latencies = {"p50": "latency_p50_ms", "p99": "latency_p99_ms"}
         page.chart(
             "Latency",
@@ -104,10 +109,10 @@ def _renamed(table: pa.Table, columns: dict[str, str]) -> pa.Table:
     return pa.table({"seconds": table.column("seconds")} | shown)
 
 
-def _price(page: Page, raw: Raw, marks: list[Mark]) -> None:
+def _price(page: Page, course: Course, marks: list[Mark]) -> None:
     """What a crash would have cost at each moment, against what was promised."""
-    seen = raw.tables["nodes"]
-    stateful = [each for each in raw.about["nodes"] if each["state"]]
+    seen = course.tables["nodes"]
+    stateful = [each for each in course.about["nodes"] if each["state"]]
     names = pa.array([each["node"] for each in stateful], pa.string())
     # From where the other charts begin.
     seen = seen.filter(pc.and_(pc.is_in(seen["node"], names), pc.greater_equal(seen["seconds"], 0)))
