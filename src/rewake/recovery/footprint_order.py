@@ -76,7 +76,6 @@ class _Page:
 
     def parts(self, start: int, stop: int) -> tuple[Array, Array]:
         """Slots and ids of those in a row."""
-        stop = min(stop, self.size)
         return self.columns[0, start:stop], self.columns[1, start:stop]
 
     def between(self, start: int, stop: int, every: int = 1) -> Footprints:
@@ -269,9 +268,10 @@ class FootprintOrder:
             page = self._pages[0]
             size = 16  # mostly the head lives on; otherwise the first live one may be far away
             while self._passed < page.size:
-                dead = self._dead_from(page, self._passed, size)
+                looked_at = min(size, page.size - self._passed)
+                dead = self._dead_from(page, self._passed, looked_at)
                 self._passed += dead
-                if dead < min(size, page.size - self._passed + dead):
+                if dead < looked_at:
                     _, _, records, times = page.between(self._passed, self._passed + 1)
                     return int(records[0]), int(times[0])
                 size = 4096
@@ -281,12 +281,13 @@ class FootprintOrder:
             self._passed = 0
         return None
 
-    def _dead_from(self, page: _Page | _Turn, start: int, most: int) -> int:
-        """How many footprints of a page are dead, from one on, before the first that lives."""
+    def _dead_from(self, page: _Page | _Turn, start: int, count: int) -> int:
+        """How many of so many footprints are dead before the first that lives."""
         if not self._last_check.size:
-            slots, ids = page.parts(start, start + most)
+            # Without CHECKs a footprint lives as long as its part: nothing else is looked at.
+            slots, ids = page.parts(start, start + count)
             return int(_first_there(ids, self._ids_of(slots)))
-        slots, ids, records, _ = page.between(start, start + most)
+        slots, ids, records, _ = page.between(start, start + count)
         return int(_first_live(slots, ids, records, self._ids_of(slots), self._last_check))
 
     def oldest_record(self) -> int:
