@@ -35,8 +35,8 @@ from rewake.spark.session import local_session
 
 _KEYS = 100_000
 _EVENT_TUPLES = 131_072
-# For latency: a stream event holds what comes in this time.  With less, the work for each stream
-# event takes so much of two processors that any that the host takes away is missed.
+# For latency: a stream event holds what comes in this time.  With half of it, p50 was the same and
+# nodes took about a fifth more of the processors (three short runs of each, by hand).
 _EVENT_SECONDS = 0.01
 _NODES = 4
 _WARM_SECONDS = 1.0
