@@ -10,7 +10,7 @@ from rewake.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rewake.lab.bench.recover_within import Evidence
-    from rewake.lab.bench.rows import Measured, Row
+    from rewake.lab.bench.rows import Measured, Row, Shown
     from rewake.lab.report import Facts
 
 _Report = Annotated[
@@ -339,7 +339,8 @@ def _finish(
     else:
         _print_table(found.rows, title)
     if report is not None:
-        _write_page(found.rows, report, title, facts, {"missing": found.missing, **(about or {})})
+        said_of_it = {"missing": found.missing, **(about or {})}
+        _write_page(found.rows, report, title, facts, said_of_it, found.shown)
     _say_missing(found.missing)
     raise typer.Exit(ExitCode.INTERRUPTED if found.missing else ExitCode.OK)
 
@@ -350,12 +351,18 @@ def _say_missing(missing: list[str]) -> None:
 
 
 def _write_page(
-    rows: list["Row"], report: Path, title: str, facts: "Facts", about: dict[str, Any]
+    rows: list["Row"],
+    report: Path,
+    title: str,
+    facts: "Facts",
+    about: dict[str, Any],
+    shown: "Shown | None" = None,
 ) -> None:
     from rewake.cli.drill_run import command_line  # noqa: PLC0415 (keeps --help fast)
     from rewake.lab.bench.report import write_bench_report  # noqa: PLC0415
 
-    path = write_bench_report(rows, report.absolute(), title, command_line(), facts, about)
+    page = report.absolute()
+    path = write_bench_report(rows, page, title, command_line(), facts, about, shown)
     typer.echo(f"report: {path}", err=True)
 
 

@@ -2,6 +2,10 @@
 
 The query: item stream -> filter -> averages over count windows -> files, every step a node of its
 own, 100,000 items.  What Spark is compared with runs on the same session, warmed up.
+
+Latency is a time, not a ratio, and a host that takes the processors away from its virtual machine
+for 30 ms is seen in it.  So rounds go on until there are enough in which the host left the machine
+alone, or there have been too many; the row says which ones count, and what all of them came to.
 """
 
 from __future__ import annotations
@@ -10,19 +14,20 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rewake.connectors.file_sink import FileSink
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
-from rewake.lab.bench.rows import Measured, Part, Progress, Row, measure
+from rewake.lab.bench.rows import Measured, Part, Progress, Row, Shown, measure
+from rewake.lab.drill.kept import course_of
 from rewake.lab.drill.queries import ItemDrill
 from rewake.lab.drill.run import DrillResult, run_drill
 from rewake.lab.drill.when import Strike
@@ -40,6 +45,8 @@ _EVENT_TUPLES = 131_072
 _EVENT_SECONDS = 0.01
 _NODES = 4
 _WARM_SECONDS = 1.0
+# A host that takes no more of the time than this leaves the machine alone.
+_ALONE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +58,20 @@ class Scale:
     batches: int = 6
     latency_seconds: float = 6.0
     latency_rounds: int = 5
+    most_latency_rounds: int = 15
     kills: int = 3
     minutes: float = 0.0
 
 
-QUICK = Scale(seconds=3.0, rounds=1, batches=3, latency_seconds=4.0, latency_rounds=1, kills=1)
+QUICK = Scale(
+    seconds=3.0,
+    rounds=1,
+    batches=3,
+    latency_seconds=4.0,
+    latency_rounds=1,
+    most_latency_rounds=2,
+    kills=1,
+)
 
 
 @contextmanager
@@ -142,52 +158,95 @@ def _latency(session: Any, parent: Path, scale: Scale, fastest: float) -> list[R
         rate=rate,
         event_tuples=max(1024, int(rate * _EVENT_SECONDS)),
     )
-    rounds = [_percentiles(session, parent, drill) for _ in range(scale.latency_rounds)]
-    p50, p99, stolen = np.median(rounds, axis=0)
-    worst, most_stolen = np.max(rounds, axis=0)[1:]
+    rounds: list[Round] = []
+    while len(rounds) < scale.most_latency_rounds and len(alone(rounds)) < scale.latency_rounds:
+        rounds.append(_round(session, parent, drill))
     note = f"{rate / 1e6:.1f} M tuples/s, half of the maximum; from due to arrival at a client"
-    of_rounds = (
-        f"median of {len(rounds)} rounds; the worst {worst:.0f} ms.  Time that the host of this "
-        f"virtual machine took from it: median {stolen:.1%}, at most {most_stolen:.1%}"
+    return latency_rows(rounds, scale.latency_rounds, note)
+
+
+class Round(NamedTuple):
+    """One run at a rate: latencies in ms, and the share of time that the host took meanwhile."""
+
+    p50: float
+    p99: float
+    stolen: float
+
+
+def alone(rounds: Sequence[Round]) -> list[Round]:
+    """Those in which the host left the machine alone."""
+    return [each for each in rounds if each.stolen <= _ALONE]
+
+
+def latency_rows(rounds: Sequence[Round], wanted: int, note: str) -> list[Row]:
+    """Medians of the rounds that count: those alone if there are enough of them, or else all."""
+    few = len(alone(rounds)) < wanted
+    counted = rounds if few else alone(rounds)
+    p50, p99, _ = np.median(counted, axis=0)
+    _, of_all, stolen = np.median(rounds, axis=0)
+    _, worst, most = np.max(rounds, axis=0)
+    which = (
+        f"median of all {len(rounds)} rounds: in too few of them ({len(alone(rounds))})"
+        if few
+        else f"median of the {len(counted)} rounds of {len(rounds)} in which"
+    )
+    words = (
+        f"{which} the host of this virtual machine took no more than {_ALONE:.1%} of the time.  "
+        f"All rounds: median {of_all:.0f}, worst {worst:.0f} ms; taken {stolen:.1%}, at most "
+        f"{most:.1%}"
     )
     return [
         Row("latency p50, source to subscriber", float(p50), "ms", note=note),
-        Row("latency p99, source to subscriber", float(p99), "ms", "<= 50", of_rounds),
+        Row("latency p99, source to subscriber", float(p99), "ms", "<= 50", words),
+        Row("the same, all rounds", float(of_all), "ms"),
     ]
 
 
-def _percentiles(session: Any, parent: Path, drill: ItemDrill) -> tuple[float, float, float]:
-    """Latency p50 and p99 of one run, and the share of time that was taken from the machine."""
-    before = stolen_ticks()
-    values = _drilled(session, parent, drill, []).latencies_ms()
-    after = stolen_ticks()
+def _round(session: Any, parent: Path, drill: ItemDrill) -> Round:
+    """One run; what the host takes is counted while tuples flow, not before and after."""
+    ticks: list[tuple[int, int]] = []
+    result = _drilled(session, parent, drill, [], lambda *_: ticks.append(stolen_ticks()))
+    values = result.latencies_ms()
     # The first second fills caches and windows.
     assert drill.rate is not None
     first_second = int(values.size * drill.rate / drill.tuples)
     p50, p99 = np.percentile(values[first_second:], [50, 99])
-    return float(p50), float(p99), (after[0] - before[0]) / max(after[1] - before[1], 1)
+    (taken, total), (taken_after, total_after) = ticks[0], ticks[-1]
+    return Round(float(p50), float(p99), (taken_after - taken) / max(total_after - total, 1))
 
 
-def _drilled(session: Any, parent: Path, drill: ItemDrill, strikes: list[Strike]) -> DrillResult:
+def _drilled(
+    session: Any,
+    parent: Path,
+    drill: ItemDrill,
+    strikes: list[Strike],
+    on_progress: Callable[[DrillResult, int], None] | None = None,
+) -> DrillResult:
     with _folder(parent) as folder:
         if drill.rate is not None:
             drill = replace(drill, gun=str(folder / "first-tuple-due-ms"))
-        return run_drill(drill, folder / "query", SparkNodes(session), strikes=strikes)
+        nodes = SparkNodes(session)
+        return run_drill(drill, folder / "query", nodes, strikes=strikes, on_progress=on_progress)
 
 
-def _recovery(session: Any, parent: Path, scale: Scale) -> list[Row]:
-    beyond, restart = [], []
+def _recovery(session: Any, parent: Path, scale: Scale) -> tuple[list[Row], Shown]:
+    """The figures of some kills, and the run with the slowest recovery."""
+    found: list[tuple[float, float, DrillResult]] = []
     for number in range(scale.kills):
         drill = ItemDrill(tuples=6_000_000, items=_KEYS, rate=1e6, seed=number + 1)
-        strikes = [Strike("averages", "kill", at_seconds=3.0)]
-        for each in _drilled(session, parent, drill, strikes).recoveries():
-            restart.append((each.detect + each.restart) / 1e3)
-            beyond.append(each.total / 1e3 - restart[-1])
+        result = _drilled(session, parent, drill, [Strike("averages", "kill", at_seconds=3.0)])
+        for each in result.recoveries():
+            restart = each.detect + each.restart
+            found.append(((each.total - restart) / 1e3, restart / 1e3, result))
+    restarts = [restart for _, restart, _ in found]
+    beyond, _, slowest = max(found, key=lambda each: each[0])
     note = f"{scale.kills} kills of the node with {_KEYS:,} windows at 1 M tuples/s"
-    return [
-        Row("Spark starts a killed task again", statistics.median(restart), "s", note=note),
-        Row("SIGKILL to next result, beyond that", max(beyond), "s", "<= 1", "the worst of them"),
+    rows = [
+        Row("Spark starts a killed task again", statistics.median(restarts), "s", note=note),
+        Row("SIGKILL to next result, beyond that", beyond, "s", "<= 1", "the worst of them"),
     ]
+    words = f"Of {scale.kills} runs with a kill, the one whose recovery took longest."
+    return rows, Shown(words, course_of(slowest))
 
 
 def _memory(session: Any, parent: Path, minutes: float) -> list[Row]:
@@ -206,11 +265,7 @@ def _memory(session: Any, parent: Path, minutes: float) -> list[Row]:
         if used and (not samples or result.samples[-1][0] - samples[-1][0] > 1.0):
             samples.append((result.samples[-1][0], used))
 
-    with _folder(parent) as folder:
-        drill = replace(drill, gun=str(folder / "first-tuple-due-ms"))
-        result = run_drill(
-            drill, folder / "query", SparkNodes(session), strikes=strikes, on_progress=sample
-        )
+    result = _drilled(session, parent, drill, strikes, sample)
     assert result.verdict is not None
     third = len(samples) // 3
     early = statistics.median(used for _, used in samples[third // 2 : third])
@@ -229,25 +284,31 @@ def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Meas
     progress("starting Spark")
     session = local_session(nodes=_NODES)
     try:
-        return measure(_parts(session, folder, scale), progress)
+        return _measured(session, folder, scale, progress)
     finally:
         session.stop()
 
 
-def _parts(session: Any, folder: Path, scale: Scale) -> list[Part]:
+def _measured(session: Any, folder: Path, scale: Scale, progress: Progress) -> Measured:
     fastest = 0.0
+    shown: Shown | None = None
 
     def speed() -> list[Row]:
         nonlocal fastest
         rows, fastest = _speed(session, folder, scale)
         return rows
 
+    def recovery() -> list[Row]:
+        nonlocal shown
+        rows, shown = _recovery(session, folder, scale)
+        return rows
+
     parts: list[Part] = [
         ("throughput, with and without logs, and Spark's own state", speed),
         ("latency at half of the maximum", lambda: _latency(session, folder, scale, fastest)),
-        ("kill and recover", lambda: _recovery(session, folder, scale)),
+        ("kill and recover", recovery),
     ]
     if scale.minutes:
         about = f"memory over {scale.minutes:g} minutes with a kill every 30 seconds"
         parts.append((about, lambda: _memory(session, folder, scale.minutes)))
-    return parts
+    return replace(measure(parts, progress), shown=shown)

@@ -24,9 +24,8 @@ from rewake.lab.bench.recover_within_runs import (
     drills_table,
 )
 from rewake.lab.bench.recover_within_streams import ShapedDrill
-from rewake.lab.bench.report import ROWS_SCHEMA, bench_page
-from rewake.lab.drill.kept import Course
-from rewake.lab.drill.report import over_time
+from rewake.lab.bench.report import ROWS_SCHEMA, bench_page, with_course
+from rewake.lab.bench.rows import Shown
 from rewake.lab.report import Card, Facts, Page, Raw, data_folder
 
 __all__ = ["KIND", "keep", "promises_page", "show", "shown_over_time"]
@@ -46,20 +45,17 @@ def _raw(evidence: Evidence, command: str, facts: Facts) -> Raw:
     tables = {"rows": rows, "drills": drills_table(evidence.runs), "runs": _runs(evidence)}
     about = {"title": _TITLE, "missing": evidence.missing, "settings": _SETTINGS}
     about["picture"] = ShapedDrill().build().picture()
-    if shown := shown_over_time(evidence.runs):
-        name, course = shown
-        about["course"] = {"name": name, **course.about}
-        tables |= course.tables
-    return Raw(KIND, command, facts, about, tables)
+    return with_course(Raw(KIND, command, facts, about, tables), shown_over_time(evidence.runs))
 
 
-def shown_over_time(runs: list[Ran]) -> tuple[str, Course] | None:
+def shown_over_time(runs: list[Ran]) -> Shown | None:
     """Of all runs whose target is possible, the one that came closest to it, or passed it most."""
     known = [ran for ran in runs if ran.case.possible and ran.course is not None]
     hardest = max(known, key=lambda ran: ran.closest, default=None)
     if hardest is None or hardest.course is None:
         return None
-    return hardest.case.name, hardest.course
+    words = "The run whose recoveries came closest to what was promised, or passed it"
+    return Shown(f"{words}: {hardest.case.name}.", hardest.course)
 
 
 def _runs(evidence: Evidence) -> pa.Table:
@@ -102,13 +98,6 @@ def promises_page(raw: Raw) -> Page:
     )
     if drills.num_rows:
         _every_drill(page, drills)
-    if course := raw.about.get("course"):
-        over_time(page, Course(course, raw.tables))
-        page.text(
-            f"The run whose recoveries came closest to what was promised, or passed it: "
-            f"{course['name']}.",
-            tone="soft",
-        )
     page.heading("Checkpoints and recoveries")
     page.table(
         "Runs",

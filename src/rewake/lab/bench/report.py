@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rewake.lab.bench.rows import Row
+from rewake.lab.bench.rows import Row, Shown
+from rewake.lab.drill.kept import Course
+from rewake.lab.drill.report import over_time
 from rewake.lab.report import Card, Cell, Facts, Page, Raw, data_folder
 
 KIND = "bench"
@@ -26,6 +28,7 @@ def write_bench_report(
     command: str,
     facts: Facts,
     about: Mapping[str, Any] | None = None,
+    shown: Shown | None = None,
 ) -> Path:
     """Write the page to `path` and keep its data in the folder `<name>-data` beside it.
 
@@ -34,8 +37,18 @@ def write_bench_report(
     """
     table = pa.Table.from_pylist([asdict(row) for row in rows], ROWS_SCHEMA)
     raw = Raw(KIND, command, facts, {**(about or {}), "title": title}, {"rows": table})
+    raw = with_course(raw, shown)
     raw.write(data_folder(path))
     return bench_page(raw).write(path)
+
+
+def with_course(raw: Raw, shown: Shown | None) -> Raw:
+    """The same with a run that the page shows over time; without one, as it is."""
+    if shown is None:
+        return raw
+    course = {"name": shown.words, **shown.course.about}
+    about, tables = {**raw.about, "course": course}, {**raw.tables, **shown.course.tables}
+    return Raw(raw.kind, raw.command, raw.facts, about, tables)
 
 
 def bench_page(raw: Raw, cards: Sequence[Card] = ()) -> Page:
@@ -59,6 +72,9 @@ def bench_page(raw: Raw, cards: Sequence[Card] = ()) -> Page:
         page.table("Not measured", ["what, and why"], [[each] for each in missing])
     columns = ["figure", "value", "unit", "target", "met", "note"]
     page.table("Figures", columns, [_row(row) for row in rows])
+    if course := raw.about.get("course"):
+        over_time(page, Course(course, raw.tables))
+        page.text(course["name"], tone="soft")
     if settings := raw.about.get("settings"):
         page.settings("Settings", settings)
     if picture := raw.about.get("picture"):

@@ -12,7 +12,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from rewake.lab.drill.kept import Course
 
 Progress = Callable[[str], None]
 
@@ -47,12 +49,20 @@ class Row:
 Part = tuple[str, Callable[[], list[Row]]]
 
 
+class Shown(NamedTuple):
+    """A run that a page shows over time, and words that say which one it is."""
+
+    words: str
+    course: Course
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What was measured, and, of a benchmark that was interrupted, what was not."""
 
     rows: list[Row] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    shown: Shown | None = None
 
 
 def measure(parts: Sequence[Part], progress: Progress, before: Measured | None = None) -> Measured:
