@@ -1,6 +1,8 @@
 """Failures that no restart cures: the query ends, says what failed where, and keeps what it had."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +45,14 @@ def test_a_sum_that_overflows_ends_the_query(tmp_path: Path) -> None:
             drill.running.await_end(20.0)
 
 
-def test_a_node_whose_code_cannot_be_loaded_is_not_tried_for_ever(tmp_path: Path) -> None:
-    """A function that the processes of nodes cannot import."""
+def test_a_node_whose_code_cannot_be_loaded_is_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that the processes of nodes cannot import: its module is in no folder."""
+    module = ModuleType("known_to_this_process_alone")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(unknown_there, "__module__", module.__name__)
+    module.__dict__[unknown_there.__name__] = unknown_there
     with Drill(tmp_path, failing(tmp_path / "gate", unknown_there), reading=False) as drill:
         drill.let(1.0)
         with pytest.raises(QueryFailed, match="node 'priced' cannot be run: its process ended 3"):
@@ -52,5 +60,5 @@ def test_a_node_whose_code_cannot_be_loaded_is_not_tried_for_ever(tmp_path: Path
 
 
 def unknown_there(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Its module has a name that only pytest knows."""
+    """Nothing is done to it."""
     return batch
