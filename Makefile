@@ -53,7 +53,7 @@ bench: $(READY) ## Measure the core and whole queries on this machine
 	@$(BIN)/rewake bench core
 	@$(BIN)/rewake bench engine
 
-soak: $(READY) ## Run the property and crash tests 20 times longer, and every drill
+soak: $(VENV)/.ready-connect ## Run the property and crash tests 20 times longer, and every drill
 	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
 	@echo "==> simulator: 20,000 seeds"
 	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_seeds.py

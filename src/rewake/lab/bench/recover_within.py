@@ -72,7 +72,7 @@ class Scale:
 
 
 FULL = Scale(
-    (*_grid(9), _TOO_SHORT, Case(1.0, "uniform", 30_000, 6, on="Spark")), seconds=6.0, rounds=7
+    (*_grid(9), _TOO_SHORT, Case(1.0, "uniform", 30_000, 6, on="Spark")), seconds=5.0, rounds=11
 )
 QUICK = Scale(
     (
