@@ -46,5 +46,6 @@ def test_the_page_shows_a_run_with_its_kill_over_time(again: bool, tmp_path: Pat
         facts_now(), shown=shown,
     )  # fmt: skip
     written = bench_page(Raw.read(data_folder(path))).html() if again else path.read_text()
-    for part in ("Throughput", "Latency", "kill averages", "The slowest of them."):
+    for part in ("Throughput", "Latency", "kill averages", "The slowest of them.",
+                 "How each node came back"):  # fmt: skip
         assert part in written

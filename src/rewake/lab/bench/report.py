@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rewake.lab.bench.rows import Row, Shown
 from rewake.lab.drill.kept import Course
-from rewake.lab.drill.report import over_time
+from rewake.lab.drill.report import came_back, over_time
 from rewake.lab.report import Card, Cell, Facts, Page, Raw, data_folder
 
 KIND = "bench"
@@ -75,6 +75,8 @@ def bench_page(raw: Raw, cards: Sequence[Card] = ()) -> Page:
     if course := raw.about.get("course"):
         over_time(page, Course(course, raw.tables))
         page.text(course["name"], tone="soft")
+        if recoveries := course.get("recoveries"):
+            came_back(page, recoveries)
     if settings := raw.about.get("settings"):
         page.settings("Settings", settings)
     if picture := raw.about.get("picture"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rewake.graph.plan import Plan
 from rewake.lab.drill.drill import Drill
 from rewake.lab.drill.run import DrillResult
-from rewake.lab.drill.summary import summary
+from rewake.lab.drill.summary import recoveries_of, summary
 from rewake.lab.drill.timeline import timeline
 from rewake.lab.report import Facts, Raw
 from rewake.recovery.approach import Approach
@@ -20,7 +20,7 @@ KIND = "drill"
 
 
 class Course(NamedTuple):
-    """What pages show of a run over time: blows and nodes, and tables of what was sampled."""
+    """What pages show of a run: its blows, nodes and recoveries, and tables of what was sampled."""
 
     about: dict[str, Any]
     tables: dict[str, pa.Table]
@@ -35,6 +35,7 @@ def course_of(result: DrillResult) -> Course:
         ],
         "paced": result.origin_ms is not None,
         "nodes": _nodes(result.drill.build().plan()),
+        "recoveries": recoveries_of(result),
     }
     sampled = result.nodes.table(result.first_result_at)
     return Course(about, {"timeline": _timeline(result), "nodes": sampled})

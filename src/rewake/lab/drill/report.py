@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,25 +146,30 @@ def _tables(page: Page, raw: Raw) -> None:
     page.heading("Checkpoints and recoveries")
     recoveries = raw.about["figures"]["recoveries"]
     if recoveries:
-        names = ("detect", "restart", "load", "replay", "total", "beyond_restart", "predicted")
-        page.table(
-            "How each node came back (ms)",
-            ["node", *(name.replace("_", " ") for name in names), "promised"],
-            [
-                [each["node"], *(each.get(name) for name in names), _promised(each)]
-                for each in recoveries
-            ],
-            "detect: until the coordinator knew; restart: until a new process asked for the node; "
-            "load: reading the eventual checkpoint from the log; replay: input that the log "
-            "already has the effects of; total: from the kill to the first new result; beyond "
-            "restart: the total without the restart, which is what was predicted and promised.",
-        )
+        came_back(page, recoveries)
     else:
         page.text("No node died.")
     columns = ["node", "approach", "CHECKs left", "most open windows", "q, most", "q, median",
                "u, most", "u, median"]  # fmt: skip
     page.table(
         "What each node kept", columns, [_kept_row(raw, each) for each in raw.about["nodes"]]
+    )
+
+
+def came_back(page: Page, recoveries: Sequence[dict[str, Any]]) -> None:
+    """A table with the phases of each recovery."""
+    names = ("detect", "restart", "load", "replay", "total", "beyond_restart", "predicted")
+    page.table(
+        "How each node came back (ms)",
+        ["node", *(name.replace("_", " ") for name in names), "promised"],
+        [
+            [each["node"], *(each.get(name) for name in names), _promised(each)]
+            for each in recoveries
+        ],
+        "detect: until the coordinator knew; restart: until a new process asked for the node; "
+        "load: reading the eventual checkpoint from the log; replay: input that the log "
+        "already has the effects of; total: from the kill to the first new result; beyond "
+        "restart: the total without the restart, which is what was predicted and promised.",
     )
 
 

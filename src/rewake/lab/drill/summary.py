@@ -13,8 +13,7 @@ from rewake.lab.drill.run import Blow, DrillResult, Recovered
 def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
     """One object with everything that was measured and checked."""
     assert result.verdict is not None
-    recoveries = result.recoveries()
-    first = recoveries[0] if recoveries else None
+    recoveries = recoveries_of(result)
     return {
         "ok": result.verdict.right,
         "query": result.drill.name,
@@ -27,14 +26,23 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
         "latency_with_outages_ms": percentiles(result.latencies_ms()),
         "missed": result.missed,
         "kills": [_kill(result, blow) for blow in result.blows],
-        "recovery_ms": None if first is None else _phases(first),
-        "recoveries": [{"node": each.node} | _phases(each) for each in recoveries],
+        "recovery_ms": _without_node(recoveries[0]) if recoveries else None,
+        "recoveries": recoveries,
         "lost": result.verdict.lost,
         "duplicated": result.verdict.duplicated,
         "reordered": result.verdict.reordered,
         "wrong": result.verdict.wrong,
         "report": report,
     }
+
+
+def recoveries_of(result: DrillResult) -> list[dict[str, Any]]:
+    """The phases of each recovery, in ms, with its node and what was predicted and promised."""
+    return [{"node": each.node} | _phases(each) for each in result.recoveries()]
+
+
+def _without_node(recovery: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in recovery.items() if name != "node"}
 
 
 def _kill(result: DrillResult, blow: Blow) -> dict[str, Any]:
