@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 
 import pytest
 
@@ -67,6 +68,16 @@ def _is_cached(store, name, offset):
         os.close(descriptor)
 
 
+def _is_let_go(store, name, offset, settled):
+    """Whether a byte leaves the cache; others may hold on to a page for a moment."""
+    for _ in range(200):
+        if not _is_cached(store, name, offset):
+            return True
+        time.sleep(0.01)
+        store.settle(name, settled)
+    return False
+
+
 def test_what_is_settled_is_read_from_the_medium_from_there_on(store):
     """What lies before it was synced long ago, and stays in the cache."""
     size, settled = 8 << 20, 5 << 20
@@ -78,10 +89,11 @@ def test_what_is_settled_is_read_from_the_medium_from_there_on(store):
     store.settle("a", settled)
     assert _is_cached(store, "a", 0)
     assert _is_cached(store, "a", (4 << 20) - 1)
-    assert not _is_cached(store, "a", settled)
-    assert not _is_cached(store, "a", size - 1)
+    assert _is_let_go(store, "a", settled, settled)
+    assert _is_let_go(store, "a", size - 1, settled)
+    assert _is_cached(store, "a", 0)
     store.settle("a")
-    assert not _is_cached(store, "a", 0)
+    assert _is_let_go(store, "a", 0, 0)
 
 
 def test_the_cache_keeps_the_newest_of_what_was_synced(store, monkeypatch):
