@@ -12,9 +12,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rewake.lab.drill.kept import Course
+if TYPE_CHECKING:
+    from rewake.lab.drill.kept import Course
 
 Progress = Callable[[str], None]
 
