@@ -13,7 +13,8 @@ from task_vocabulary import until
 
 import rewake
 from rewake.lab import oracle
-from rewake.spark.structured import hosting
+from rewake.spark.structured import divide, hosting
+from rewake.spark.structured.divide import Divider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,17 +151,17 @@ def host_pids(folder: Path) -> list[int]:
 def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
     """Let tasks kill a process once per entry of `deaths`: `{"1.during": "worker"}`.
 
-    Before, during or after batch 1 is handed over by its first task; the worker itself, all shard
-    hosts, or the executor.  With "sleep" nobody dies, but the task takes long.  Every attempt that
-    is begun leaves its name; see `attempts`.
+    Before, during or after batch 1 is handed over by its first task, or while its rows are divided
+    ("1.dividing"); the worker itself, all shard hosts, or the executor.  With "sleep" nobody dies,
+    but the task takes long.  Every attempt to hand rows over leaves its name; see `attempts`.
     """
-    marks, state, original = str(folder / "deaths"), str(folder / "state"), hosting.task_of
+    marks, state, original = str(folder / "deaths"), str(folder / "state"), hosting.entry_of
     begun = str(folder / "attempts")
     for made in (marks, begun):
         os.makedirs(made, exist_ok=True)
 
-    def task_of(task: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        inner = original(task)
+    def entry_of(task: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        inner, dividing = original(task), isinstance(task, Divider)
 
         def run(batches: Iterator[Any]) -> Iterator[Any]:
             import glob
@@ -175,8 +176,9 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
 
             context = TaskContext.get()
             batch = context.getLocalProperty("streaming.sql.batchId")
-            attempt = f"{batch}.{context.partitionId()}.{context.taskAttemptId()}"
-            os.close(os.open(f"{begun}/{attempt}", os.O_CREAT))
+            if not dividing:
+                attempt = f"{batch}.{context.partitionId()}.{context.taskAttemptId()}"
+                os.close(os.open(f"{begun}/{attempt}", os.O_CREAT))
 
             def reach(place: str) -> None:
                 name = f"{batch}.{place}"
@@ -199,16 +201,20 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
 
             def watched() -> Iterator[Any]:
                 for each in batches:
-                    reach("during")
+                    reach("dividing" if dividing else "during")
                     yield each
 
+            if dividing:
+                yield from inner(watched())
+                return
             reach("before")
             yield from inner(watched())
             reach("after")
 
         return run
 
-    monkeypatch.setattr(hosting, "task_of", task_of)
+    for module in (hosting, divide):
+        monkeypatch.setattr(module, "entry_of", entry_of)
 
 
 def attempts(folder: Path, batch: int) -> dict[int, int]:

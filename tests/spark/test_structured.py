@@ -41,12 +41,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         end_hosts(tmp_path)
 
 
+_PLACES = ("before", "during", "after", "dividing")
+
+
 @pytest.mark.parametrize("victim", ["worker", "host"])
 def test_results_are_exactly_once_whatever_dies_in_a_batch(
     node_session: "SparkSession", folder: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
-    """Before, during and after the batch is handed over, each time on a shard that has state."""
-    deaths = {"1.before": victim, "2.during": victim, "3.after": victim}
+    """While it is divided, before, during and after it is handed over; the shard has state."""
+    deaths = {f"{batch}.{place}": victim for batch, place in enumerate(_PLACES, 1)}
     dying(monkeypatch, folder, deaths)
     write_input(folder, 5)
     run_query(node_session, folder)

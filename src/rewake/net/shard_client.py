@@ -90,25 +90,25 @@ class ShardAnswer(NamedTuple):
 class _Tuples:
     """A task's input, which Spark gives once: kept while it is small, to be sent again."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._rest = iter(batches)
-        self._kept: list[pa.RecordBatch] | None = []
+    def __init__(self, messages: Iterable[pa.Buffer]) -> None:
+        self._rest = iter(messages)
+        self._kept: list[pa.Buffer] | None = []
         self._bytes = 0
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def __iter__(self) -> Iterator[pa.Buffer]:
         if self._kept is None:
             raise OperatingFault(
                 "the shard's owner was lost while it was given a batch that is too large to be "
                 "kept; Spark's next attempt offers it again"
             )
         yield from tuple(self._kept)
-        for batch in self._rest:
-            self._bytes += batch.nbytes
+        for message in self._rest:
+            self._bytes += message.size
             if self._bytes > _KEPT_BYTES:
                 self._kept = None
             elif self._kept is not None:
-                self._kept.append(batch)
-            yield batch
+                self._kept.append(message)
+            yield message
 
     def drain(self) -> None:
         """Read Spark's input to its end, so that the worker can be used again."""
@@ -118,13 +118,13 @@ class _Tuples:
 
 def ask_shard(
     request: ShardRequest,
-    batches: Iterable[pa.RecordBatch],
+    messages: Iterable[pa.Buffer],
     watched: Callable[[], Process] = nearest_jvm,
 ) -> ShardAnswer:
-    """Have a batch processed by the owner of its shard."""
+    """Have a batch processed by the owner of its shard; `messages` are its tuples."""
     folder = ShardFolder(request.at)
     token = folder.token()
-    tuples = _Tuples(batches)
+    tuples = _Tuples(messages)
     unreachable = -2
     trouble: RewakeError | None = None
     for attempt in range(_ATTEMPTS):
@@ -150,7 +150,7 @@ def ask_shard(
 
 
 def _ask(
-    address: Address, token: Token, header: dict[str, Any], tuples: Iterable[pa.RecordBatch]
+    address: Address, token: Token, header: dict[str, Any], tuples: Iterable[pa.Buffer]
 ) -> ShardAnswer:
     connection = _connect(address, token)
     try:

@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -37,7 +38,7 @@ from rewake.model.errors import BadPeer, Fenced, LogInUse, NotOwner, RewakeError
 from rewake.net.ancestry import Process
 from rewake.net.listener import is_wildcard
 from rewake.net.shard_folder import ShardFolder, holder_text
-from rewake.net.shard_wire import Disconnected, ShardConnection
+from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 from rewake.node.messages import Address
 from rewake.node.shard_batches import BatchIdentity
 
@@ -187,7 +188,7 @@ class ShardHost:
         if results:
             answer["schema"] = b64encode(results[0].schema.serialize().to_pybytes()).decode()
         connection.send_header(answer)
-        connection.send_tuples(_cut(results))
+        connection.send_tuples(_messages(results))
 
     def _is_repeat(self, shard: int, request: BatchIdentity) -> bool:
         slot = self._slots.get(shard)
@@ -270,12 +271,10 @@ class _Working:
         self._thread.join()
 
 
-def _cut(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    return [
-        batch.slice(start, _RESULT_ROWS)
-        for batch in batches
-        for start in range(0, batch.num_rows, _RESULT_ROWS)
-    ]
+def _messages(batches: list[pa.RecordBatch]) -> Iterator[pa.Buffer]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _RESULT_ROWS):
+            yield from messages_of(batch.slice(start, _RESULT_ROWS))
 
 
 def _known_name(error: Exception) -> str:

@@ -43,7 +43,7 @@ from rewake.net.wire import (
     decode_prefix,
 )
 
-__all__ = ["Disconnected", "ShardConnection"]
+__all__ = ["Disconnected", "ShardConnection", "messages_of"]
 
 _MAGIC: Final = b"RWKS"
 _VERSION: Final = 1
@@ -58,6 +58,21 @@ _BUFFER_BYTES: Final = 4 << 20
 
 class Disconnected(OperatingFault):
     """The other end is gone, or has not said anything for too long."""
+
+
+def messages_of(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+    """The tuples of a batch as Arrow messages, each small enough to be sent; none without any."""
+    if batch.num_rows == 0:
+        return
+    if batch.nbytes > _MAX_TUPLES_BYTES // 2 and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from messages_of(batch.slice(0, half))
+        yield from messages_of(batch.slice(half))
+        return
+    message = batch.serialize()
+    if message.size > _MAX_TUPLES_BYTES:
+        raise UsageError(f"one tuple of {message.size} bytes is too large to be sent")
+    yield message
 
 
 class ShardConnection:
@@ -104,25 +119,15 @@ class ShardConnection:
             raise UsageError(f"a header of {len(body)} bytes is over the limit; use fewer columns")
         self._send(_prefix(_HEADER, len(body), body), body)
 
-    def send_tuples(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Send batches of one schema, and their end."""
-        for batch in batches:
-            self.send_batch(batch)
+    def send_tuples(self, messages: Iterable[pa.Buffer]) -> None:
+        """Send what `messages_of` made of batches of one schema, and their end."""
+        for message in messages:
+            self.send_message(message)
         self.end_tuples()
 
-    def send_batch(self, batch: pa.RecordBatch) -> None:
+    def send_message(self, message: pa.Buffer) -> None:
         """Send some tuples; more, or their end, follow."""
-        if batch.num_rows == 0:
-            return
-        if batch.nbytes > _MAX_TUPLES_BYTES // 2 and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            self.send_batch(batch.slice(0, half))
-            self.send_batch(batch.slice(half))
-            return
-        message = memoryview(batch.serialize())
-        if len(message) > _MAX_TUPLES_BYTES:
-            raise UsageError(f"one tuple of {len(message)} bytes is too large to be sent")
-        self._send(_prefix(_TUPLES, len(message)), message)
+        self._send(_prefix(_TUPLES, message.size), memoryview(message))
 
     def end_tuples(self) -> None:
         """Say that there are no more."""

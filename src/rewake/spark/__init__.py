@@ -9,5 +9,13 @@ said when it is needed, as a `MissingRequirement` that names the remedy.
 from rewake.spark.java import Java, find_java, require_java
 from rewake.spark.requirements import MissingRequirement
 from rewake.spark.session import local_session
+from rewake.spark.settings import FAST_PYTHON
 
-__all__ = ["Java", "MissingRequirement", "find_java", "local_session", "require_java"]
+__all__ = [
+    "FAST_PYTHON",
+    "Java",
+    "MissingRequirement",
+    "find_java",
+    "local_session",
+    "require_java",
+]

@@ -5,8 +5,11 @@ listens on loopback alone, it serves no web page, and it writes nothing but erro
 The process's environment is as before once the session is up; only the JVM keeps the settings.
 """
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -17,12 +20,15 @@ from rewake.model.errors import UsageError
 from rewake.spark.java import Java, require_java
 from rewake.spark.java_shim import shim_home
 from rewake.spark.requirements import MissingRequirement
+from rewake.spark.settings import FAST_PYTHON, SOCKET_FOLDER, SOCKETS_ENABLED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+# A socket's whole path may have 107 bytes; Spark's names for them have 42, and a slash.
+_LONGEST_SOCKET_FOLDER = 64
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Enough for a drill; and a task of somebody's own that fails every time still ends within a minute.
 _TASK_FAILURES = 200
@@ -51,7 +57,7 @@ def local_session(
     if find_spec("pyspark") is None:
         raise MissingRequirement("pyspark is not installed; pip install 'rewake[spark]'")
     _refuse_a_second_session()
-    settings = session_settings(cores or available_cores(), conf or {}, nodes)
+    settings = session_settings(cores or available_cores(), conf or {}, nodes, socket_settings())
     with _environment(launch_environment(require_java())):
         return _start(app_name, settings)
 
@@ -86,7 +92,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def session_settings(cores: int, conf: Mapping[str, str], nodes: int = 0) -> dict[str, str]:
+def session_settings(
+    cores: int, conf: Mapping[str, str], nodes: int = 0, sockets: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return Spark's settings for a quiet session on loopback, with the caller's put on top."""
     # A URI: the options are split at spaces, which a path may have.
     quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
@@ -97,12 +105,26 @@ def session_settings(cores: int, conf: Mapping[str, str], nodes: int = 0) -> dic
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores),
+        **FAST_PYTHON,
+        **(sockets or {}),
     }
     if nodes:
         settings |= _settings_for_nodes(cores + nodes)
     settings |= conf
     settings[_JAVA_OPTIONS] = f"{quiet} {conf.get(_JAVA_OPTIONS, '')}".strip()
     return settings
+
+
+def socket_settings() -> dict[str, str]:
+    """Return where Spark makes the sockets of its Python workers: a folder of this process's own.
+
+    It is gone when the process ends; Spark itself would leave the sockets of every session behind.
+    """
+    folder = tempfile.mkdtemp(prefix="rewake-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
+        return {SOCKETS_ENABLED: "false"}  # the system would refuse their names
+    return {SOCKET_FOLDER: folder}
 
 
 def _settings_for_nodes(slots: int) -> dict[str, str]:

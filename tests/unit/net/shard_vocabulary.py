@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rewake.net.ancestry import Process, process
 from rewake.net.shard_client import ShardRequest, ask_shard
+from rewake.net.shard_wire import messages_of
 
 QUERY = bytes(range(16))
 SCHEMA = pa.schema([("item", pa.int64()), ("price", pa.int64()), ("seq", pa.int64())])
@@ -64,7 +65,7 @@ class Executor:
             "operator": OPERATOR, "schema": SCHEMA,
         }  # fmt: skip
         answer = ask_shard(
-            ShardRequest(**settings | changed), batches_of(rows), lambda: self.identity
+            ShardRequest(**settings | changed), tuples_of(rows), lambda: self.identity
         )
         found = [tuple(row.values()) for batch in answer.results for row in batch.to_pylist()]
         return found, answer.figures
@@ -80,14 +81,14 @@ class Executor:
         self._process.communicate()
 
 
-def batches_of(rows: list[tuple[int, int]]) -> list[pa.RecordBatch]:
-    """The rows as two batches; `seq` falls."""
+def tuples_of(rows: list[tuple[int, int]]) -> list[pa.Buffer]:
+    """The rows as two messages; `seq` falls."""
     items, prices = [row[0] for row in rows], [row[1] for row in rows]
     whole = pa.RecordBatch.from_pydict(
         {"item": items, "price": prices, "seq": list(range(len(rows), 0, -1))}, schema=SCHEMA
     )
     half = len(rows) // 2
-    return [whole.slice(0, half), whole.slice(half)]
+    return [*messages_of(whole.slice(0, half)), *messages_of(whole.slice(half))]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from rewake.model.errors import BadPeer, UsageError
 from rewake.net import shard_wire
 from rewake.net.authentication import Token
-from rewake.net.shard_wire import Disconnected, ShardConnection
+from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 TOKEN = Token(bytes(range(32)))
@@ -21,6 +21,10 @@ def batch(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {"n": list(range(rows)), "text": [f"text {n}" for n in range(rows)]}, schema=SCHEMA
     )
+
+
+def messages(*batches: pa.RecordBatch) -> list[pa.Buffer]:
+    return [message for each in batches for message in messages_of(each)]
 
 
 @pytest.fixture
@@ -59,7 +63,7 @@ def test_headers_and_tuples_arrive_as_they_were_sent(
     near, far = ends
     near.send_header({"shard": 3, "who": "späte"})
     near.send_working()
-    near.send_tuples([batch(5), batch(0), batch(3).slice(1)])
+    near.send_tuples(messages(batch(5), batch(0), batch(3).slice(1)))
     near.send_header({"next": True})
     assert far.receive_header() == {"shard": 3, "who": "späte"}
     assert list(far.receive_tuples(SCHEMA)) == [batch(5), batch(3).slice(1)]
@@ -72,7 +76,7 @@ def test_large_batches_are_sent_in_pieces(
     """None is over the limit, and nothing is lost."""
     near, far = ends
     monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 4096)
-    near.send_tuples([batch(1000)])
+    near.send_tuples(messages(batch(1000)))
     pieces = list(far.receive_tuples(SCHEMA))
     assert len(pieces) > 2
     assert pa.Table.from_batches(pieces) == pa.Table.from_batches([batch(1000)])
@@ -87,7 +91,7 @@ def test_what_is_too_large_is_not_sent(
         ends[0].send_header({"name": "x" * 20})
     monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 10)
     with pytest.raises(UsageError, match="too large"):
-        ends[0].send_batch(batch(1))
+        messages(batch(1))
 
 
 def test_a_connection_that_breaks_is_not_the_end_of_the_tuples(
@@ -95,7 +99,7 @@ def test_a_connection_that_breaks_is_not_the_end_of_the_tuples(
 ) -> None:
     """A task that was killed must not have its half batch processed."""
     near, far = ends
-    near.send_batch(batch(3))
+    near.send_message(*messages(batch(3)))
     near.close()
     arriving = far.receive_tuples(SCHEMA)
     assert next(arriving) == batch(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rewake.model.errors import UsageError
-from rewake.spark import MissingRequirement, local_session, session
+from rewake.spark import FAST_PYTHON, MissingRequirement, local_session, session
 from rewake.spark.java import Java
 from rewake.spark.session import launch_environment, session_settings
 
@@ -77,3 +77,26 @@ def test_importing_the_package_imports_no_pyspark() -> None:
     """The core and the command line work on machines without Spark."""
     code = "import sys, rewake.spark; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_sockets_of_python_workers_are_in_a_folder_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else may look into it; where its path is too long for a socket, there are none."""
+    monkeypatch.setattr(session.tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    (folder,) = session.socket_settings().values()
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    Path(folder).rmdir()
+    deep = tmp_path / ("deep" * 20)
+    deep.mkdir()
+    monkeypatch.setattr(session.tempfile, "tempdir", str(deep))
+    found = session_settings(1, {}, sockets=session.socket_settings())
+    assert found["spark.python.unix.domain.socket.enabled"] == "false"
+
+
+def test_a_session_has_what_makes_python_fast_unless_the_caller_says_otherwise() -> None:
+    """What a program asks for is never overridden."""
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    assert FAST_PYTHON.items() <= session_settings(1, {}).items()
+    assert session_settings(1, {limit: "1m"})[limit] == "1m"

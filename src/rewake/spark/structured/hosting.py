@@ -24,8 +24,10 @@ from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import GAPS
 from rewake.operators.stateful import StatefulSpec
 from rewake.spark.slots import slots
+from rewake.spark.structured.divide import in_blocks
 from rewake.spark.structured.observe import observed
-from rewake.spark.structured.task import SHARD_COLUMN, ShardTask, task_of, with_figures
+from rewake.spark.structured.task import ShardTask, with_figures
+from rewake.spark.structured.worker import entry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,10 +101,9 @@ class Hosting:
         results = self._results_schema(schema)
         task = self._task(frame, schema, results)
         rows = frame.select(*(functions.col(_quoted(each)) for each in schema.names))
-        shard = functions.spark_partition_id().alias(SHARD_COLUMN)
         by = [functions.col(_quoted(each)) for each in keys]
-        divided = rows.repartition(task.shards, *by).select("*", shard)
-        wide = divided.mapInArrow(task_of(task), _spark_schema(with_figures(results)))
+        blocks = in_blocks(rows, schema, by, task.shards)
+        wide = blocks.mapInArrow(entry_of(task), _spark_schema(with_figures(results)))
         return observed(wide, self.name)
 
     def _task(self, frame: DataFrame, schema: pa.Schema, results: pa.Schema) -> ShardTask:

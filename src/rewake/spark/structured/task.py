@@ -3,8 +3,9 @@
 It runs in Spark's Python workers, so it imports nothing heavy.  The state is not here: see
 `rewake.net.shard_host`.
 
-Which shard a task is for is said by its rows, in their last column: the number of the task would be
-another one where the query unites or coalesces results.  A task without rows notes just that.
+Its rows are blocks of tuples (see `rewake.spark.structured.divide`).  Which shard a task is for is
+said by them: the number of the task would be another one where the query unites or coalesces
+results.  A task without rows notes just that.
 
 What always holds: the results of a batch are yielded only when its record is durable; a task
 that had rows ends with one that has figures and no results.
@@ -13,7 +14,7 @@ that had rows ends with one that has figures and no results.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -21,15 +22,15 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.errors import OperatingFault, UsageError
 from rewake.net.shard_client import ShardRequest, ask_shard
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity
+from rewake.spark.structured.divide import blocks_of
 
-__all__ = ["FIGURES", "FIGURES_COLUMN", "SHARD_COLUMN", "ShardTask", "task_of", "with_figures"]
+__all__ = ["FIGURES", "FIGURES_COLUMN", "ShardTask", "of_one_shard", "with_figures"]
 
-# The last column of a task's input; and that of its output.
-SHARD_COLUMN: Final = "_rewake_shard"
+# The last column of a task's output.
 FIGURES_COLUMN: Final = "_rewake"
 # What a shard tells of itself, as Spark writes types.
 FIGURES: Final = (
@@ -56,25 +57,24 @@ class ShardTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process this task's partition of the micro-batch."""
         query, batch = _identity()
-        first = next((each for each in batches if each.num_rows), None)
+        blocks = blocks_of(batches)
+        first = next(blocks, None)
         if first is None:
             ShardFolder(self.at).note_empty(BatchIdentity(query, batch))
             return
-        shard = first.column(first.num_columns - 1)[0].as_py()
-        schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
         request = ShardRequest(
             at=self.at,
-            shard=shard,
+            shard=first[0],
             shards=self.shards,
             query=query,
             batch=batch,
             operator=self.operator,
-            schema=schema,
+            schema=pa.ipc.read_schema(pa.py_buffer(self.columns)),
             order_by=self.order_by,
             gaps=self.gaps,
             listen=self.listen,
         )
-        answer = ask_shard(request, (_fitted(each, schema) for each in chain([first], batches)))
+        answer = ask_shard(request, of_one_shard(chain([first], blocks)))
         results = pa.ipc.read_schema(pa.py_buffer(self.results))
         outer = with_figures(results)
         for found in answer.results:
@@ -92,15 +92,6 @@ def with_figures(results: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, pa.field(FIGURES_COLUMN, pa.string())])
 
 
-def task_of(task: ShardTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function for `mapInArrow`."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        return task.run(batches)
-
-    return run
-
-
 def _identity() -> tuple[bytes, int]:
     """The query and the batch that this task is for."""
     from pyspark import TaskContext  # noqa: PLC0415 (only where there is a task)
@@ -116,15 +107,14 @@ def _identity() -> tuple[bytes, int]:
     return UUID(query).bytes, int(batch)
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same tuples under the operator's own schema: Spark's differs in time zones and names."""
-    columns = []
-    for column, field in zip(batch.columns, schema, strict=False):
-        try:
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        except pa.ArrowException as error:
-            raise SchemaMismatch(
-                f"column {field.name!r} came as {column.type} but was {field.type} when the query "
-                f"was built: {error}"
-            ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+def of_one_shard(blocks: Iterator[tuple[int, pa.Buffer]]) -> Iterator[pa.Buffer]:
+    """The tuples of the first block's shard; there must be no others."""
+    expected = None
+    for shard, message in blocks:
+        expected = shard if expected is None else expected
+        if shard != expected:
+            raise OperatingFault(
+                f"a task was given rows of shards {expected} and {shard}: something between the "
+                "shuffle and the task has put partitions together"
+            )
+        yield message

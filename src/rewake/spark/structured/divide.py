@@ -1,0 +1,119 @@
+"""What a Spark task does before the shuffle: the rows of each shard packed into a few blocks.
+
+Spark shuffles row by row, and turns rows into columns again for every Python function behind it.
+Here a row of the shuffle is a *block*: many tuples of one shard as an Arrow message, which nobody
+opens on its way to the shard's host.
+
+    rows    the operator's columns, and last the number of the shard, by Spark's own hash
+    blocks  the number of the shard, and an Arrow message of the operator's columns
+
+It runs in Spark's Python workers, so it imports nothing heavy.
+
+What always holds: every row is in exactly one block, and that block is of its shard; rows of one
+task and shard keep their order; no block is larger than what a shard's host takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from rewake.model.errors import SchemaMismatch
+from rewake.net.shard_wire import messages_of
+from rewake.operators.arrays import Array
+from rewake.spark.structured.worker import entry_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["BLOCKS", "Divider", "blocks_of", "in_blocks"]
+
+# The columns of blocks, as Arrow has them and as Spark writes them.
+BLOCKS: Final = pa.schema([("_rewake_shard", pa.int32()), ("_rewake_tuples", pa.binary())])
+_SPARK_BLOCKS: Final = "_rewake_shard int, _rewake_tuples binary"
+# So much is gathered before it is divided: blocks should not be small when shards are many.
+_GATHERED_BYTES: Final = 4 << 20
+
+
+def in_blocks(frame: DataFrame, schema: pa.Schema, by: Sequence[Column], shards: int) -> DataFrame:
+    """The rows of `frame`, which has the columns of `schema`, as blocks in their shards' place."""
+    from pyspark.sql import functions  # noqa: PLC0415 (optional, slow to import)
+
+    number = functions.pmod(functions.hash(*by), functions.lit(shards))
+    divider = Divider(schema.serialize().to_pybytes(), shards)
+    blocks = frame.select("*", number).mapInArrow(entry_of(divider), _SPARK_BLOCKS)
+    return blocks.repartitionById(shards, BLOCKS.names[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Divider:
+    """All that such a task must know; plain values, because it travels to the executors."""
+
+    columns: bytes
+    shards: int
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The blocks of one partition of the input."""
+        schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
+        gathered: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            gathered.append(batch)
+            size += batch.nbytes
+            if size >= _GATHERED_BYTES:
+                yield self._blocks(gathered, schema)
+                gathered, size = [], 0
+        if any(batch.num_rows for batch in gathered):
+            yield self._blocks(gathered, schema)
+
+    def _blocks(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        numbers = whole.column(whole.num_columns - 1).to_numpy()
+        tuples = _fitted(whole, schema)
+        shards, messages = [], []
+        for shard, part in enumerate(_parts(tuples, numbers, self.shards)):
+            for message in messages_of(part):
+                shards.append(shard)
+                messages.append(memoryview(message))
+        columns = [pa.array(shards, pa.int32()), pa.array(messages, pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
+
+
+def _parts(tuples: pa.RecordBatch, numbers: Array, shards: int) -> Iterator[pa.RecordBatch]:
+    """The tuples of each shard, empty parts too."""
+    if shards == 1:
+        yield tuples
+        return
+    # Numbers of shards fit 16 bits, and numpy sorts those by counting.
+    order = np.argsort(numbers.astype(np.int16), kind="stable")
+    ordered = tuples.take(pa.array(order))
+    ends = np.cumsum(np.bincount(numbers, minlength=shards)).tolist()
+    for start, end in pairwise([0, *ends]):
+        yield ordered.slice(start, end - start)
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same tuples under the operator's own schema: Spark's differs in time zones and names."""
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=False):
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowException as error:
+            raise SchemaMismatch(
+                f"column {field.name!r} came as {column.type} but was {field.type} when the query "
+                f"was built: {error}"
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def blocks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
+    """Shard and message of each block behind the shuffle; nothing is copied."""
+    for batch in batches:
+        shards, messages = batch.columns
+        for place in range(batch.num_rows):
+            yield shards[place].as_py(), messages[place].as_buffer()

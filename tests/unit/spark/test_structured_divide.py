@@ -1,0 +1,141 @@
+"""Rows on their way to shards: blocks before the shuffle, and what tasks make of them behind it."""
+
+import gc
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewake.model.errors import OperatingFault, SchemaMismatch
+from rewake.net import shard_wire
+from rewake.spark.structured import divide, worker
+from rewake.spark.structured.divide import BLOCKS, Divider, blocks_of
+from rewake.spark.structured.task import of_one_shard
+
+SCHEMA = pa.schema([("item", pa.int64()), ("text", pa.string())])
+FROM_SPARK = pa.schema([*SCHEMA, ("shard", pa.int32())])
+
+Row = tuple[int | None, str | None]
+
+
+def batch(rows: Sequence[Row], numbers: Sequence[int]) -> pa.RecordBatch:
+    """Rows as Spark hands them over: with the number of each one's shard behind its columns."""
+    items, texts = [row[0] for row in rows], [row[1] for row in rows]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(items, pa.int64()), pa.array(texts, pa.string()), pa.array(numbers, pa.int32())],
+        schema=FROM_SPARK,
+    )
+
+
+def divided(batches: Iterator[pa.RecordBatch], shards: int) -> list[tuple[int, list[Row]]]:
+    """Shard and tuples of each block."""
+    divider = Divider(SCHEMA.serialize().to_pybytes(), shards)
+    found = []
+    for shard, message in blocks_of(divider.run(batches)):
+        tuples = pa.ipc.read_record_batch(message, SCHEMA)
+        tuples.validate(full=True)
+        found.append((shard, [tuple(row.values()) for row in tuples.to_pylist()]))
+    return found
+
+
+rows_of_a_batch = st.lists(
+    st.tuples(
+        st.tuples(st.none() | st.integers(-5, 5), st.none() | st.text(max_size=3)),
+        st.integers(0, 255),
+    ),
+    max_size=30,
+)
+
+
+@given(st.lists(rows_of_a_batch, max_size=5), st.integers(1, 256), st.integers(1, 400))
+def test_every_row_is_in_one_block_of_its_shard_and_in_order(
+    given_batches: list[list[tuple[Row, int]]], shards: int, gathered_bytes: int
+) -> None:
+    """Whatever is gathered at a time."""
+    parts = [
+        ([row for row, _ in each], [number % shards for _, number in each])
+        for each in given_batches
+    ]
+    expected: dict[int, list[Row]] = {}
+    for rows, numbers in parts:
+        for row, number in zip(rows, numbers, strict=True):
+            expected.setdefault(number, []).append(row)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(divide, "_GATHERED_BYTES", gathered_bytes)
+        found = divided((batch(*part) for part in parts), shards)
+    together: dict[int, list[Row]] = {}
+    for shard, rows in found:
+        assert rows, "a block without tuples"
+        together.setdefault(shard, []).extend(rows)
+    assert together == expected
+
+
+def test_blocks_are_few_and_those_of_one_stretch_are_one_batch() -> None:
+    """Many small batches of Spark's make one block for each shard."""
+    numbers = np.arange(1000) % 4
+    batches = [batch([(n, "x")], [int(numbers[n])]) for n in range(1000)]
+    assert [shard for shard, _ in divided(iter(batches), 4)] == [0, 1, 2, 3]
+
+
+def test_no_block_is_larger_than_what_a_host_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard with much gets several."""
+    monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 4096)
+    rows: list[Row] = [(n, "x" * 20) for n in range(1000)]
+    divider = Divider(SCHEMA.serialize().to_pybytes(), 1)
+    blocks = list(blocks_of(divider.run(iter([batch(rows, [0] * 1000)]))))
+    assert len(blocks) > 2
+    assert all(message.size <= 4096 for _, message in blocks)
+
+
+def test_a_partition_without_rows_has_no_blocks() -> None:
+    """Spark may hand over nothing, or batches of nothing."""
+    assert divided(iter([]), 2) == []
+    assert divided(iter([batch([], []), batch([], [])]), 2) == []
+
+
+def test_columns_become_those_of_the_operator_or_are_refused_by_name() -> None:
+    """Spark's differ in width or time zone; what cannot be cast is another schema."""
+    divider = Divider(SCHEMA.serialize().to_pybytes(), 1)
+    narrow = pa.RecordBatch.from_arrays(
+        [pa.array([7], pa.int32()), pa.array(["x"]), pa.array([0], pa.int32())],
+        names=["a", "b", "shard"],
+    )
+    ((_, message),) = blocks_of(divider.run(iter([narrow])))
+    assert pa.ipc.read_record_batch(message, SCHEMA).to_pylist() == [{"item": 7, "text": "x"}]
+    other = narrow.set_column(0, "a", pa.array(["seven"]))
+    with pytest.raises(SchemaMismatch, match="'item' came as string but was int64"):
+        list(divider.run(iter([other])))
+
+
+def test_a_task_refuses_blocks_of_two_shards() -> None:
+    """One shard's host must never be given another's tuples."""
+    columns = [pa.array([3, 3, 1], pa.int32()), pa.array([b"a", b"b", b"c"], pa.binary())]
+    mixed = pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
+    tuples = of_one_shard(blocks_of(iter([mixed])))
+    assert [next(tuples).to_pybytes(), next(tuples).to_pybytes()] == [b"a", b"b"]
+    with pytest.raises(OperatingFault, match="shards 3 and 1"):
+        next(tuples)
+
+
+def test_a_worker_settles_once_at_the_end_of_its_first_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is imported by then is left out of the collections that follow every task."""
+    monkeypatch.setattr(worker, "_settled", False)
+    frozen: list[int] = []
+
+    class Counting:
+        def run(self, batches: Iterator[int]) -> Iterator[int]:
+            yield from batches
+
+    try:
+        for _ in range(2):
+            assert list(worker.entry_of(Counting())(iter([1, 2]))) == [1, 2]
+            frozen.append(gc.get_freeze_count())
+    finally:
+        gc.unfreeze()
+    assert frozen[0] > 0
+    assert frozen[1] <= frozen[0], "only the first task freezes"
