@@ -27,6 +27,7 @@ from rewake.lab.bench.structured_restart import (
 )
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import OperatingFault
+from rewake.spark.own_state import STATE_STORES
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 
@@ -134,7 +135,7 @@ def test_small_batches_are_compared_by_their_time() -> None:
 def test_every_number_of_ids_meets_every_size_of_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Running averages and count windows, 100,000 and 1,000,000 ids, 1,000 to 1,000,000 rows."""
+    """And each of Spark's state stores, with the targets that there are."""
 
     def run(self: Contender, rows: int, *, skip: int, count: int) -> float:
         self.measured.append(Batch(rows, rows, 0.5))
@@ -144,7 +145,8 @@ def test_every_number_of_ids_meets_every_size_of_batch(
     monkeypatch.setattr(Contender, "run", run)
     monkeypatch.setattr(Contender, "bytes_per_batch", lambda _self, _rows: 100.0)
     bench = structured._Bench(None, tmp_path, lambda _name: None, structured.Scale())
-    names = [row.name for row in (*bench.few_ids(), *bench.many_ids(), *bench.count_windows())]
+    rows = [*bench.few_ids(), *bench.many_ids(), *bench.count_windows()]
+    names = [row.name for row in rows]
     assert len(names) == len(set(names)), "two figures of one name cannot be told apart"
     for ids in ("100,000", "1,000,000"):
         for size in ("100,000", "1,000,000"):
@@ -156,8 +158,14 @@ def test_every_number_of_ids_meets_every_size_of_batch(
         assert f"count-10 windows, {ids} ids, 1,000-row batches: rewake" in names
         for api in PER_KEY:
             assert f"count-10 windows, {ids} ids, 4,000-row batches: {api}" in names
-    timed = [name for name in names if name.startswith("time per 1,000-row batch")]
-    assert sum("rewake /" in name for name in timed) == 2
+    aims = {row.name: row.target for row in rows}
+    for store in STATE_STORES:
+        few = f"running average, 100,000 ids, %s-row batches: rewake / {store}"
+        many = f"running average, 1,000,000 ids, 1,000,000-row batches: rewake / {store}"
+        assert [aims[few % "1,000,000"], aims[few % "100,000"]] == [">= 1", ">= 1.5"]
+        assert aims[many] == ">= 2"
+        for ids in ("", ", 1,000,000 ids"):
+            assert aims[f"time per 1,000-row batch{ids}: rewake / {store}"] == "<= 1"
 
 
 def test_progress_tells_what_a_batch_took() -> None:

@@ -35,6 +35,8 @@ from rewake.spark.own_state import (
 from rewake.stores import open_log_reader
 
 HEADLINE: Final = "RocksDB with changelog"
+# Spark's own choice where nobody says: all state in the JVM's heap.
+DEFAULT: Final = "default provider"
 OURS: Final = "rewake"
 SHARDS: Final = 2
 PER_KEY: Final = {

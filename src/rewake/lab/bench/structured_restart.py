@@ -122,8 +122,11 @@ def _run(kind: str, folder: Path, rows: int, ids: int) -> None:
     from rewake.spark.session import local_session  # noqa: PLC0415
 
     session = local_session(cores=_CORES, conf=SETTINGS)
-    make = ours(session, folder, ids, running()) if kind == OURS else native(session, folder, ids)
-    query = make.start(rows)
+    if kind == OURS:
+        contender = ours(session, folder, ids, running())
+    else:
+        contender = native(session, folder, ids, kind)
+    query = contender.start(rows)
     told = -1
     while query.exception() is None:
         for batch in [Batch.of(progress) for progress in query.recentProgress]:
