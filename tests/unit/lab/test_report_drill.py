@@ -14,7 +14,7 @@ from rewake.lab.bench.rows import Measured, Row, measure
 from rewake.lab.drill.node_history import NodeHistory
 from rewake.lab.drill.report import write_report
 from rewake.lab.report import Raw, data_folder, external_references, facts_now
-from rewake.model.errors import UsageError
+from rewake.model.errors import OperatingFault, UsageError
 
 
 def test_the_page_of_a_drill_shows_all_that_is_known(tmp_path: Path) -> None:
@@ -143,6 +143,38 @@ def test_nothing_is_begun_behind_a_part_that_was_interrupted() -> None:
     assert found == Measured([first], ["stop", "b"])
     assert measure([last], begun.append, found) == Measured([first], ["stop", "b", "b"])
     assert begun == ["a", "stop"]
+
+
+def test_a_part_that_fails_leaves_its_reason_and_the_others_are_measured() -> None:
+    """Twenty minutes of figures are not lost to the one that could not be had."""
+
+    def failing() -> list[Row]:
+        raise OperatingFault("the other engine is gone")
+
+    row = Row("b", 1.0, "x")
+    found = measure([("a", failing), ("b", lambda: [row])], lambda _name: None)
+    assert found == Measured([row], [], ["a: the other engine is gone"])
+
+
+def test_a_benchmark_in_which_a_part_failed_shows_the_rest_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What failed is said on stderr and in the data."""
+    from rewake.lab.bench import operators
+
+    def failing(case: operators.Case, *_more: object) -> list[Row]:
+        if case.name == "filter":
+            raise OperatingFault("no filter today")
+        return [Row(case.name, 1.0, "x")]
+
+    monkeypatch.setattr(operators, "_measured", failing)
+    asked = ["--only", "filter", "--only", "union"]
+    done = CliRunner().invoke(app, ["bench", "operators", "--json", *asked])
+    assert done.exit_code == 1, done.output
+    said = json.loads(done.stdout)
+    assert [row["name"] for row in said["rows"]] == ["union"]
+    assert said["missing"] == ["filter: no filter today"]
+    assert "failed; not measured: filter: no filter today" in done.stderr
 
 
 @pytest.mark.parametrize("rows", [0, 2])

@@ -3,8 +3,8 @@
 Absolute times are noise on a shared machine.  Contenders take turns in short rounds, and a ratio is
 the median over the rounds of the ratio within a round, so that a slow minute hurts both alike.
 
-What always holds: a benchmark that is interrupted keeps the rows of the parts that are complete,
-and says which parts are missing.
+What always holds: a benchmark that is interrupted, or in which a part fails, keeps the rows of the
+parts that are complete, and says which parts are missing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rewake.model.errors import OperatingFault
 
 if TYPE_CHECKING:
     from rewake.lab.drill.kept import Course
@@ -59,10 +61,11 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured, and, of a benchmark that was interrupted, what was not."""
+    """What was measured; and what was not: `missing` by an interruption, `failed` by itself."""
 
     rows: list[Row] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     shown: Shown | None = None
 
 
@@ -70,20 +73,23 @@ def measure(parts: Sequence[Part], progress: Progress, before: Measured | None =
     """Measure part by part, behind those of `before`.
 
     Ctrl-C ends it early: the rows of the parts that are complete are kept, and of those that come
-    behind an interrupted one nothing is begun.
+    behind an interrupted one nothing is begun.  A part that fails leaves its reason, and the others
+    go on.
     """
-    rows = [] if before is None else list(before.rows)
-    missing = [] if before is None else list(before.missing)
+    before = before or Measured()
+    rows, missing, failed = list(before.rows), list(before.missing), list(before.failed)
     for name, part in parts:
-        if not missing:
-            progress(name)
-            try:
-                rows += part()
-                continue
-            except KeyboardInterrupt:
-                pass
-        missing.append(name)
-    return Measured(rows, missing)
+        if missing:
+            missing.append(name)
+            continue
+        progress(name)
+        try:
+            rows += part()
+        except KeyboardInterrupt:
+            missing.append(name)
+        except OperatingFault as error:
+            failed.append(f"{name}: {error}")
+    return Measured(rows, missing, failed)
 
 
 def alternate(contenders: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:

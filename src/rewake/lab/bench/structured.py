@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ from rewake.lab.bench.structured_restart import SETTINGS, fill, first_batch_seco
 from rewake.lab.bench.structured_streams import stream_rows
 from rewake.operators.windows import count_window, running
 from rewake.spark.own_state import STATE_STORES
+from rewake.spark.requirements import MissingRequirement
 from rewake.spark.session import local_session
 
 _FEW_IDS: Final = 100_000
@@ -87,6 +89,7 @@ QUICK: Final = Scale(
 def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Measured:
     """All figures."""
     scale = scale or Scale()
+    _require_protobuf()
     progress("starting Spark")
     with _quiet_session(folder) as session:
         bench = _Bench(session, folder, progress, scale)
@@ -101,6 +104,17 @@ def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Meas
     # Other applications, with a Spark of their own.
     restarts = partial(_restarts, folder, progress, scale.restarts)
     return measure([("kill -9 of the whole application", restarts)], progress, found)
+
+
+def _require_protobuf() -> None:
+    """Raise at once what Spark would raise a quarter of an hour later, in other words."""
+    try:
+        import_module("google.protobuf.descriptor")
+    except ImportError as error:
+        raise MissingRequirement(
+            "this is compared with transformWithStateInPandas, for which Spark needs protobuf; "
+            "pip install 'rewake[bench]'"
+        ) from error
 
 
 class _Bench:
