@@ -17,6 +17,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +36,7 @@ from rewake.net.shard_folder import ShardFolder
 from rewake.net.shard_wire import Disconnected, ShardConnection
 from rewake.node.messages import Address
 
-__all__ = ["ShardAnswer", "ShardRequest", "ask_shard", "host_address", "stop_host"]
+__all__ = ["ShardAnswer", "ShardRequest", "ask_shard", "host_address", "stop_host", "wake_host"]
 
 # A host says every two seconds that it is at work.
 _SILENCE_SECONDS: Final = 30.0
@@ -202,6 +203,38 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- the host of this executor -------------------------------------------------------------------
+
+
+def wake_host(
+    at: str, listen: str, watched: Callable[[], Process] = nearest_jvm
+) -> threading.Thread | None:
+    """Begin to start this executor's host if the folder's shards have lost theirs; do not wait.
+
+    For those who know that tasks will need it soon: its imports take as long as theirs.  What goes
+    wrong here will go wrong there again, and be said.
+    """
+    folder = ShardFolder(at)
+    if _running(folder.registration(watched())) is not None:
+        return None
+    owner = folder.owner(0)
+    if owner.address is not None and _answers(owner.address):
+        return None
+
+    def start() -> None:
+        with suppress(Exception):
+            host_address(folder, listen, watched())
+
+    starting = threading.Thread(target=start, daemon=True)
+    starting.start()
+    return starting
+
+
+def _answers(address: Address) -> bool:
+    try:
+        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def host_address(folder: ShardFolder, listen: str, watched: Process) -> Address:

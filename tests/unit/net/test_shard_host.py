@@ -146,6 +146,31 @@ def test_what_is_not_this_operators_state_is_refused(tmp_path: Path) -> None:
         os.kill(executor.host(tmp_path / "new"), signal.SIGKILL)
 
 
+def test_a_host_is_woken_before_it_is_needed_where_shards_have_none(tmp_path: Path) -> None:
+    """And not where they have one, here or elsewhere; nobody has to wait for it."""
+    with executors(tmp_path, 2) as (one, other):
+        starting = shard_client.wake_host(str(tmp_path), "127.0.0.1", lambda: one.identity)
+        assert starting is not None
+        starting.join()
+        woken = one.host(tmp_path)
+        assert one.ask(tmp_path, 0, [(1, 10), (1, 20)]) == [(1, 30)]
+        assert one.host(tmp_path) == woken, "the task found the host that had been woken"
+        for each in (one, other):
+            assert (
+                shard_client.wake_host(str(tmp_path), "127.0.0.1", lambda each=each: each.identity)
+                is None
+            )
+        address = ShardFolder(str(tmp_path)).owner(0).address
+        assert address is not None
+        os.kill(woken, signal.SIGKILL)
+        # Its socket lives as long as its last thread.
+        until(lambda: not shard_client._answers(address))
+        starting = shard_client.wake_host(str(tmp_path), "127.0.0.1", lambda: other.identity)
+        assert starting is not None, "the owner is gone"
+        starting.join()
+        assert other.ask(tmp_path, 1, [(1, 5), (1, 6)]) == [(1, 11)]
+
+
 def test_a_host_ends_when_its_executor_is_killed(tmp_path: Path) -> None:
     """No orphan, and no trace of where it listened."""
     with executors(tmp_path) as (executor,):

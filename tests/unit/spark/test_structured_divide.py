@@ -1,6 +1,8 @@
 """Rows on their way to shards: blocks before the shuffle, and what tasks make of them behind it."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -30,9 +32,14 @@ def batch(rows: Sequence[Row], numbers: Sequence[int]) -> pa.RecordBatch:
     )
 
 
+def divider_of(shards: int) -> Divider:
+    """A divider; outside of Spark it wakes nobody."""
+    return Divider(SCHEMA.serialize().to_pybytes(), shards, at="nowhere", listen="127.0.0.1")
+
+
 def divided(batches: Iterator[pa.RecordBatch], shards: int) -> list[tuple[int, list[Row]]]:
     """Shard and tuples of each block."""
-    divider = Divider(SCHEMA.serialize().to_pybytes(), shards)
+    divider = divider_of(shards)
     found = []
     for shard, message in blocks_of(divider.run(batches)):
         tuples = pa.ipc.read_record_batch(message, SCHEMA)
@@ -84,7 +91,7 @@ def test_no_block_is_larger_than_what_a_host_takes(monkeypatch: pytest.MonkeyPat
     """A shard with much gets several."""
     monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 4096)
     rows: list[Row] = [(n, "x" * 20) for n in range(1000)]
-    divider = Divider(SCHEMA.serialize().to_pybytes(), 1)
+    divider = divider_of(1)
     blocks = list(blocks_of(divider.run(iter([batch(rows, [0] * 1000)]))))
     assert len(blocks) > 2
     assert all(message.size <= 4096 for _, message in blocks)
@@ -98,7 +105,7 @@ def test_a_partition_without_rows_has_no_blocks() -> None:
 
 def test_columns_become_those_of_the_operator_or_are_refused_by_name() -> None:
     """Spark's differ in width or time zone; what cannot be cast is another schema."""
-    divider = Divider(SCHEMA.serialize().to_pybytes(), 1)
+    divider = divider_of(1)
     narrow = pa.RecordBatch.from_arrays(
         [pa.array([7], pa.int32()), pa.array(["x"]), pa.array([0], pa.int32())],
         names=["a", "b", "shard"],
@@ -118,6 +125,26 @@ def test_a_task_refuses_blocks_of_two_shards() -> None:
     assert [next(tuples).to_pybytes(), next(tuples).to_pybytes()] == [b"a", b"b"]
     with pytest.raises(OperatingFault, match="shards 3 and 1"):
         next(tuples)
+
+
+def test_dividing_does_not_import_pandas() -> None:
+    """Spark starts workers often, and pandas takes longer than all the rest."""
+    program = """
+import sys
+import numpy as np, pyarrow as pa
+from rewake.operators.arrays import arrow_array
+from rewake.spark.structured import plain
+from rewake.spark.structured.divide import Divider, blocks_of
+schema = pa.schema([("n", pa.int64())])
+divider = Divider(schema.serialize().to_pybytes(), 2, "nowhere", "127.0.0.1")
+shards = arrow_array(np.array([0, 1, 0, 1], np.int32), pa.int32())
+columns = [arrow_array(np.arange(4), pa.int64()), shards]
+blocks = list(blocks_of(divider.run(iter([pa.RecordBatch.from_arrays(columns, ["n", "shard"])]))))
+assert [shard for shard, _ in blocks] == [0, 1]
+assert plain.text("words").to_pylist() == ["words"]
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_worker_settles_once_at_the_end_of_its_first_task(

@@ -24,8 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
+from rewake.net.shard_client import wake_host
 from rewake.net.shard_wire import messages_of
-from rewake.operators.arrays import Array
+from rewake.operators.arrays import Array, arrow_array, values_view
+from rewake.spark.structured import plain
 from rewake.spark.structured.worker import entry_of
 
 if TYPE_CHECKING:
@@ -36,18 +38,19 @@ __all__ = ["BLOCKS", "Divider", "blocks_of", "in_blocks"]
 # The columns of blocks, as Arrow has them and as Spark writes them.
 BLOCKS: Final = pa.schema([("_rewake_shard", pa.int32()), ("_rewake_tuples", pa.binary())])
 _SPARK_BLOCKS: Final = "_rewake_shard int, _rewake_tuples binary"
+# Folders whose host this process has seen to.
+_woken: set[str] = set()
 # So much is gathered before it is divided: blocks should not be small when shards are many.
 _GATHERED_BYTES: Final = 4 << 20
 
 
-def in_blocks(frame: DataFrame, schema: pa.Schema, by: Sequence[Column], shards: int) -> DataFrame:
-    """The rows of `frame`, which has the columns of `schema`, as blocks in their shards' place."""
+def in_blocks(frame: DataFrame, by: Sequence[Column], divider: Divider) -> DataFrame:
+    """The rows of `frame`, which has the divider's columns, as blocks in their shards' place."""
     from pyspark.sql import functions  # noqa: PLC0415 (optional, slow to import)
 
-    number = functions.pmod(functions.hash(*by), functions.lit(shards))
-    divider = Divider(schema.serialize().to_pybytes(), shards)
+    number = functions.pmod(functions.hash(*by), functions.lit(divider.shards))
     blocks = frame.select("*", number).mapInArrow(entry_of(divider), _SPARK_BLOCKS)
-    return blocks.repartitionById(shards, BLOCKS.names[0])
+    return blocks.repartitionById(divider.shards, BLOCKS.names[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,12 @@ class Divider:
 
     columns: bytes
     shards: int
+    at: str
+    listen: str
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The blocks of one partition of the input."""
+        self._wake()
         schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
         gathered: list[pa.RecordBatch] = []
         size = 0
@@ -71,16 +77,27 @@ class Divider:
         if any(batch.num_rows for batch in gathered):
             yield self._blocks(gathered, schema)
 
+    def _wake(self) -> None:
+        """After a start, let the shards' host start while rows are divided; once in a process."""
+        from pyspark import TaskContext  # noqa: PLC0415 (only where there is a task)
+
+        context = TaskContext.get()
+        # No more hosts than shards: executors without one are left alone.
+        wanted = context is not None and context.partitionId() < self.shards
+        if wanted and self.at not in _woken:
+            _woken.add(self.at)
+            wake_host(self.at, self.listen)
+
     def _blocks(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        numbers = whole.column(whole.num_columns - 1).to_numpy()
+        numbers = values_view(whole.column(whole.num_columns - 1), np.int32)
         tuples = _fitted(whole, schema)
         shards, messages = [], []
         for shard, part in enumerate(_parts(tuples, numbers, self.shards)):
             for message in messages_of(part):
                 shards.append(shard)
-                messages.append(memoryview(message))
-        columns = [pa.array(shards, pa.int32()), pa.array(messages, pa.binary())]
+                messages.append(message)
+        columns = [arrow_array(np.array(shards, np.int32), pa.int32()), plain.bytes_of(messages)]
         return pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
 
 
@@ -91,7 +108,7 @@ def _parts(tuples: pa.RecordBatch, numbers: Array, shards: int) -> Iterator[pa.R
         return
     # Numbers of shards fit 16 bits, and numpy sorts those by counting.
     order = np.argsort(numbers.astype(np.int16), kind="stable")
-    ordered = tuples.take(pa.array(order))
+    ordered = tuples.take(arrow_array(order, pa.int64()))
     ends = np.cumsum(np.bincount(numbers, minlength=shards)).tolist()
     for start, end in pairwise([0, *ends]):
         yield ordered.slice(start, end - start)

@@ -24,7 +24,7 @@ from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import GAPS
 from rewake.operators.stateful import StatefulSpec
 from rewake.spark.slots import slots
-from rewake.spark.structured.divide import in_blocks
+from rewake.spark.structured.divide import Divider, in_blocks
 from rewake.spark.structured.observe import observed
 from rewake.spark.structured.task import ShardTask, with_figures
 from rewake.spark.structured.worker import entry_of
@@ -102,7 +102,7 @@ class Hosting:
         task = self._task(frame, schema, results)
         rows = frame.select(*(functions.col(_quoted(each)) for each in schema.names))
         by = [functions.col(_quoted(each)) for each in keys]
-        blocks = in_blocks(rows, schema, by, task.shards)
+        blocks = in_blocks(rows, by, Divider(task.columns, task.shards, task.at, task.listen))
         wide = blocks.mapInArrow(entry_of(task), _spark_schema(with_figures(results)))
         return observed(wide, self.name)
 

@@ -26,6 +26,7 @@ from rewake.model.errors import OperatingFault, UsageError
 from rewake.net.shard_client import ShardRequest, ask_shard
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity
+from rewake.spark.structured import plain
 from rewake.spark.structured.divide import blocks_of
 
 __all__ = ["FIGURES", "FIGURES_COLUMN", "ShardTask", "of_one_shard", "with_figures"]
@@ -80,7 +81,7 @@ class ShardTask:
         for found in answer.results:
             nothing = pa.nulls(found.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*found.columns, nothing], schema=outer)
-        figures = pa.array([json.dumps(answer.figures | {"batch": batch})])
+        figures = plain.text(json.dumps(answer.figures | {"batch": batch}))
         nulls = [pa.nulls(1, each.type) for each in results]
         yield pa.RecordBatch.from_arrays([*nulls, figures], schema=outer)
 
