@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rewake.operators.arrays import arrow_array
+
 Run = Callable[[pa.RecordBatch], Any]
 
-_ZERO = pa.scalar(0, pa.int64())
-_ONE = pa.scalar(1, pa.int64())
-_MINUS_ONE = pa.scalar(-1, pa.int64())
-_NOTHING = pa.scalar(None, pa.int64())
+# Not by `pa.scalar`, which imports pandas to ask whether a number is one of its own.
+_ZERO, _ONE, _MINUS_ONE = arrow_array(np.array([0, 1, -1]), pa.int64())
+(_NOTHING,) = pa.nulls(1, pa.int64())
 
 
 def safe_divisor(divisor: Any) -> Any:

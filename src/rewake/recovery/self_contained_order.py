@@ -19,7 +19,7 @@ from numba import njit
 
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import Aggregate
-from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.arrays import Array, Int32s, Int64s, values_view
 from rewake.operators.stateful import StatefulOperator
 
 __all__ = ["in_key_order", "in_short_order", "integer_keys"]
@@ -73,8 +73,7 @@ def _order(keys: Array) -> Int64s | None:
 def _integers(keys: pa.Array) -> Array | None:
     if not pa.types.is_signed_integer(keys.type) or keys.null_count:
         return None
-    values: Array = keys.to_numpy()
-    return values
+    return values_view(keys, f"int{keys.type.bit_width}")
 
 
 def in_key_order(operator: StatefulOperator, event: StreamEvent) -> StreamEvent:
