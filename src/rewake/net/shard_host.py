@@ -12,7 +12,7 @@ the token; it ends by itself when the watched process is gone, when it is told t
 asked for `IDLE_SECONDS`, or when its folder has been removed.  Killed at any moment, it loses
 nothing: what it has answered is durable, and a successor's claim fences it.
 
-Heavy modules are imported while tasks already connect and send.
+Heavy modules are imported, and a recovery is rehearsed, while tasks already connect and send.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ def _serve_while_wanted(
     draft = registration.with_suffix(".draft")
     draft.write_text(json.dumps({"address": list(host.address), "pid": os.getpid()}))
     draft.rename(registration)
-    threading.Thread(target=_import_all, daemon=True).start()
+    threading.Thread(target=_prepare, args=(host.folder,), daemon=True).start()
     while not host.stopping.wait(_LOOK_SECONDS):
         if not watched.alive or host.idle or not registration.exists():
             break
@@ -347,9 +347,9 @@ def _sweep(hosts: Path) -> None:
                 path.unlink()
 
 
-def _import_all() -> None:
+def _prepare(folder: ShardFolder) -> None:
     with suppress(Exception):  # whoever needs it will see the error
-        import_module("rewake.net.shard_state")
+        import_module("rewake.net.shard_state").rehearse(folder)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rewake.log.descriptor import Descriptor
 from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.layout import DESCRIPTOR
@@ -26,6 +29,7 @@ from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
 from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.arrays import arrow_array
 from rewake.operators.keyed.described import process_from_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.session.operator import SessionSpec
@@ -36,13 +40,14 @@ from rewake.recovery.rates import RecoveryRates
 from rewake.recovery.self_contained import SelfContained, repeat
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
-__all__ = ["Description", "ShardState"]
+__all__ = ["Description", "ShardState", "rehearse"]
 
 # Small segments: a log is trimmed by whole ones.
 _LIMITS: Final = Limits(segment_bytes=16 << 20, window_bytes=512 << 20)
 _KEEP_NOTHING: Final = Retention(max_bytes=0)
 _TRIM_BYTES: Final = 16 << 20
 _PATIENCE_SECONDS: Final = 120.0
+_REHEARSED_ROWS: Final = 4
 # Results up to this size are kept for a repeat, which would else compute them again.
 _KEPT_BYTES: Final = 64 << 20
 
@@ -94,6 +99,14 @@ class Description:
         self.rows_schema = columns_read(self.spec, schema)
         self.output_schema = self.build().output_schema
 
+    @classmethod
+    def of_log(cls, descriptor: Descriptor, path: Path) -> Self:
+        """What the log of a shard says that its operator is."""
+        operator, rows = descriptor.metadata.get("operator"), descriptor.metadata.get("rows")
+        if not isinstance(operator, str) or not isinstance(rows, bytes):
+            raise UsageError(f"{path} is not the log of an operator inside Structured Streaming")
+        return cls(json.loads(operator), pa.ipc.read_schema(pa.py_buffer(rows)))
+
     @property
     def identity(self) -> dict[str, Any]:
         """What `operator.json` says: all that must not change while there is state."""
@@ -114,6 +127,29 @@ class Description:
             keys = [(name, "ascending") for name in (*self.order_by, *rest)]
             whole = whole.take(pc.sort_indices(whole, sort_keys=keys))
         return whole.select(self.rows_schema.names)
+
+
+def rehearse(folder: ShardFolder) -> None:
+    """Rebuild the first shard from its log, as its next owner will, take a turn, and forget it.
+
+    Compiled kernels are in memory afterwards, which takes longer than all the rest of a recovery.
+    The tuples of the turn are made up, so a function of the user's own is not called with them.
+    """
+    path = folder.shard(0)
+    if not (path / DESCRIPTOR).exists():
+        return
+    with open_log_reader(path) as reader:
+        description = Description.of_log(reader.descriptor, path)
+        if isinstance(description.spec, ProcessSpec):
+            return
+        schema = description.rows_schema
+        state = SelfContained.recover(
+            description.build, reader.frames_backwards(), rows_schema=schema
+        )
+    falling = arrow_array(np.arange(_REHEARSED_ROWS)[::-1].copy(), pa.int64())
+    columns = [falling.cast(each.type, safe=False) for each in schema]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    state.turn(StreamEvent(state.position, rows), BatchIdentity(bytes(16), 0).encode())
 
 
 class ShardState:

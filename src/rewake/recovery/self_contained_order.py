@@ -19,7 +19,7 @@ from numba import njit
 
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import Aggregate
-from rewake.operators.arrays import Array, Int32s, Int64s, values_view
+from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array, values_view
 from rewake.operators.stateful import StatefulOperator
 
 __all__ = ["in_key_order", "in_short_order", "integer_keys"]
@@ -88,7 +88,7 @@ def in_key_order(operator: StatefulOperator, event: StreamEvent) -> StreamEvent:
     places = None if keys is None else _order(keys)
     if places is None:
         return event
-    return replace(event, batch=event.batch.take(places))
+    return replace(event, batch=event.batch.take(arrow_array(places, pa.int64())))
 
 
 def in_short_order(operator: StatefulOperator, slots: Int32s) -> Int32s:

@@ -1,9 +1,12 @@
 """Shard hosts as real processes: they keep state, pass it on, and never outlive their executor."""
 
+import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -227,3 +230,45 @@ def test_the_token_is_its_owners_alone_and_the_same_for_all(tmp_path: Path) -> N
     token = ShardFolder(str(tmp_path)).token()
     assert ShardFolder(str(tmp_path)).token() == token
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("window", [{"kind": "running"}, OPERATOR["window"]])
+def test_a_host_that_has_rehearsed_has_changed_nothing_and_needs_no_pandas(
+    tmp_path: Path, window: dict[str, object]
+) -> None:
+    """A rehearsal is a recovery and a turn that nobody sees; pandas would be half of a start."""
+    program = """
+import json, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from rewake.net.shard_folder import ShardFolder
+from rewake.net.shard_state import Description, ShardState, rehearse
+from rewake.node.shard_batches import BatchIdentity
+from rewake.operators.arrays import arrow_array
+from rewake.recovery.rates import RecoveryRates
+
+folder, operator = ShardFolder(sys.argv[1]), json.loads(sys.argv[2])
+schema = pa.schema([("item", pa.int64()), ("price", pa.int64())])
+description = Description(operator, schema)
+items = arrow_array(np.array([3, 1, 2, 1]), pa.int64())
+rows = pa.RecordBatch.from_arrays([items, items], schema=schema)
+rehearse(folder)
+for epoch in range(2):
+    state = ShardState(folder, 0, description, epoch, "nobody", RecoveryRates())
+    results = state.process(BatchIdentity(bytes(16), epoch), [rows], "refuse")
+    state.close()
+    files = {path: path.read_bytes() for path in Path(sys.argv[1]).rglob("*") if path.is_file()}
+    rehearse(folder)
+    assert files == {each: each.read_bytes() for each in files}
+    found = sorted(tuple(row.values()) for each in results for row in each.to_pylist())
+    print(found)
+assert "pandas" not in sys.modules
+"""
+    operator = OPERATOR | {"window": window}
+    asked = [sys.executable, "-c", program, str(tmp_path / "at"), json.dumps(operator)]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    totals = {
+        "running": ["[(1, 2), (2, 2), (3, 3)]", "[(1, 4), (2, 4), (3, 6)]"],
+        "count": ["[(1, 2)]", "[(1, 2), (2, 4), (3, 6)]"],
+    }
+    assert done.stdout.splitlines() == totals[str(window["kind"])]

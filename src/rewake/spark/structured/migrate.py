@@ -7,7 +7,6 @@ checkpointLocation: exactly once, since each new shard begins with the identity 
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -88,7 +87,7 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
 def _read(path: Path) -> _OldShard:
     with open_log_reader(path) as reader:
         descriptor = reader.descriptor
-        description = _description(descriptor, path)
+        description = Description.of_log(descriptor, path)
         state = SelfContained.recover(
             description.build, reader.frames_backwards(), rows_schema=description.rows_schema
         )
@@ -101,13 +100,6 @@ def _read(path: Path) -> _OldShard:
     return _OldShard(
         descriptor, description, parts_of(state), state.identity, results, state.columns
     )
-
-
-def _description(descriptor: Descriptor, path: Path) -> Description:
-    operator, rows = descriptor.metadata.get("operator"), descriptor.metadata.get("rows")
-    if not isinstance(operator, str) or not isinstance(rows, bytes):
-        raise UsageError(f"{path} is not the log of an operator inside Structured Streaming")
-    return Description(json.loads(operator), pa.ipc.read_schema(pa.py_buffer(rows)), ())
 
 
 def _common_identity(old: list[_OldShard], at: str) -> bytes:
