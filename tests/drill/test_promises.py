@@ -24,17 +24,21 @@ def drilled(drill, folder: Path, kills: int) -> DrillResult:
 
 
 def check(result: DrillResult, node: str, kills: int) -> None:
-    """Everything is right, CHECKs were left, and each kill had a prediction and a recovery."""
+    """Everything is right, and each kill had a prediction and a recovery.
+
+    CHECKs were left, unless the promise could be kept without: how fast a machine is decides that.
+    """
     assert result.verdict is not None
     assert result.verdict.expected > 0
     assert result.verdict.right, result.verdict
     recoveries = result.recoveries()
     assert len(result.blows) == len(recoveries) == kills
-    assert most_checks(result, node) > 0
     for each in recoveries:
         assert each.target is not None
         assert each.predicted is not None
         assert each.predicted > 0
+    needless = all(each.predicted <= each.target for each in recoveries)
+    assert most_checks(result, node) > 0 or needless
     achieved = median(each.beyond_restart for each in recoveries)
     assert achieved < GENEROUS * recoveries[0].target, [each.beyond_restart for each in recoveries]
 
