@@ -303,6 +303,7 @@ def children() -> list[int]:
 def _children_of(pid: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
-        text = (task / "children").read_text() if task.exists() else ""
-        found += [int(each) for each in text.split() if alive(int(each))]
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            children = (task / "children").read_text().split()
+            found += [int(each) for each in children if alive(int(each))]
     return found
