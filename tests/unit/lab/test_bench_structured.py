@@ -17,7 +17,9 @@ from rewake.lab.bench.structured_contenders import (
     Written,
     _count,
     log_bytes_by_batch,
+    native,
     state_bytes_by_batch,
+    state_files,
 )
 from rewake.lab.bench.structured_restart import (
     _application,
@@ -63,12 +65,12 @@ def test_the_changes_of_all_partitions_count_for_the_batch_that_made_them(tmp_pa
     put(state / "1" / "SSTs" / "000008-5f46.sst", 1000)
     put(state / "1" / ".3.delta.crc", 1000)
     put(state / "1" / "3.snapshot", 1000)
-    assert state_bytes_by_batch(tmp_path) == {0: 30, 1: 5, 2: 7}
+    assert state_bytes_by_batch(state_files(tmp_path)) == {0: 30, 1: 5, 2: 7}
 
 
 def test_everything_that_appears_counts_also_if_it_is_gone_again(tmp_path: Path) -> None:
     """Changes and snapshots, on average over the batches in which they appeared."""
-    made = Contender(HEADLINE, None, tmp_path, 10, lambda rows: rows, state_bytes_by_batch)
+    made = native(None, tmp_path, 10)
     state = tmp_path / "checkpoint" / "state" / "0" / "0"
     put(state / "1.changelog", 10)
     made.look()
@@ -86,6 +88,9 @@ def test_everything_that_appears_counts_also_if_it_is_gone_again(tmp_path: Path)
     _count(made.appeared[5], {path: made.files[path] for path in set(made.files) - before})
     assert made.everything_per_batch(5) == (10 + 500 + 1000 + 20 + 70) / 2
     assert made.appeared[5].snapshot_files == 3
+    (state / "2.changelog").unlink()
+    made.measured = [Batch(1, 5, 0.1), Batch(2, 5, 0.1)]
+    assert made.bytes_per_batch(5) == (10 + 20) / 2
     with pytest.raises(OperatingFault, match="no state"):
         made.everything_per_batch(6)
 
@@ -202,4 +207,4 @@ def test_a_killed_application_goes_on_with_the_batch_it_was_in(tmp_path: Path) -
     with _application(HEADLINE, tmp_path, 1000, 100) as batches:
         assert [next(batches).rows, next(batches).number] == [1000, 1]
     assert 0 < first_batch_seconds(HEADLINE, tmp_path, 1000, 100) < 120
-    assert state_bytes_by_batch(tmp_path)[0] > 0
+    assert state_bytes_by_batch(state_files(tmp_path))[0] > 0

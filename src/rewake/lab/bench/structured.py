@@ -68,7 +68,7 @@ class Scale:
     others: bool = True
     per_key_rows: int = 4_000
     per_key_batches: int = 2
-    restarts: int = 3
+    restarts: int = 5
     stream_rows: int = 8_000_000
     stream_rounds: int = 5
 
@@ -181,16 +181,16 @@ class _Bench:
         about = f"running average, {mine.ids:,} ids, {size:,}-row batches"
         self._progress(about)
         scale = self._scale
-        skip = 5 if size == _SMALL else 1
-        count = scale.small_batches if size == _SMALL else scale.batches
+        skip = {_LARGE: 1, _MEDIUM: 2, _SMALL: 5}[size]
+        counts = {_LARGE: scale.batches, _MEDIUM: 2 * scale.batches, _SMALL: scale.small_batches}
 
         def stretch(contender: Contender) -> float:
-            return contender.run(size, skip=skip, count=count)
+            return contender.run(size, skip=skip, count=counts[size])
 
         contenders = [mine, theirs, *others]
         names = [contender.name for contender in contenders]
-        # Small batches are short and differ little: more turns, so that chance differs less.
-        rounds = 2 * scale.rounds if size == _SMALL else scale.rounds
+        # Batches that are short differ little: more turns, so that chance differs less.
+        rounds = scale.rounds if size == _LARGE else 2 * scale.rounds
         runs = alternate([partial(stretch, each) for each in contenders], rounds)
         if size == _SMALL:
             return _batch_times(size, mine.ids, names, runs)

@@ -86,7 +86,7 @@ class Written:
 
 @dataclass
 class Contender:
-    """A streaming query from `items` to nowhere; `written` tells bytes per batch number.
+    """A streaming query from `items` to nowhere; `written` tells its bytes per batch number.
 
     `appeared` holds, by rows per batch, what its state store wrote in all; `files` are those that
     it has written so far, also if they are gone again.
@@ -97,7 +97,7 @@ class Contender:
     folder: Path
     ids: int
     build: Callable[[Any], Any]
-    written: Callable[[Path], Mapping[int, int]]
+    written: Callable[[Contender], Mapping[int, int]]
     store: str = HEADLINE
     measured: list[Batch] = field(default_factory=list)
     appeared: dict[int, Written] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Contender:
 
     def bytes_per_batch(self, rows: int) -> float:
         """What a measured batch of so many rows wrote for fault tolerance, on average."""
-        written = self.written(self.folder)
+        written = self.written(self)
         numbers = [batch.number for batch in self.measured if batch.rows == rows]
         sizes = [written[number] for number in numbers if number in written]
         if not sizes:
@@ -166,21 +166,29 @@ def ours(session: Any, folder: Path, ids: int, window: Any) -> Contender:
         order_by=False,
     )
     return Contender(
-        OURS, session, folder, ids, lambda rows: rows.transform(transform), log_bytes_by_batch
+        OURS,
+        session,
+        folder,
+        ids,
+        lambda rows: rows.transform(transform),
+        lambda made: log_bytes_by_batch(made.folder),
     )
 
 
 def native(session: Any, folder: Path, ids: int, store: str = HEADLINE) -> Contender:
     """The running average per item, by Spark's own aggregation on this state store."""
-    return Contender(store, session, folder, ids, running_average, state_bytes_by_batch, store)
+    return Contender(store, session, folder, ids, running_average, _changes, store)
 
 
 def per_key(session: Any, folder: Path, ids: int, api: str, size: int) -> Contender:
     """Count windows per item by one of Spark's Python state APIs."""
     build = PER_KEY[api]
-    return Contender(
-        api, session, folder, ids, lambda rows: build(rows, size), state_bytes_by_batch
-    )
+    return Contender(api, session, folder, ids, lambda rows: build(rows, size), _changes)
+
+
+def _changes(made: Contender) -> Mapping[int, int]:
+    # Not what is there now: a state store removes files of old versions from time to time.
+    return state_bytes_by_batch(made.files)
 
 
 def _await_batches(
@@ -222,10 +230,10 @@ def state_files(folder: Path) -> dict[Path, int]:
     return sizes
 
 
-def state_bytes_by_batch(folder: Path) -> dict[int, int]:
+def state_bytes_by_batch(files: Mapping[Path, int]) -> dict[int, int]:
     """Bytes of what state stores wrote for each batch as its changes: snapshots come on top."""
     sizes: dict[int, int] = {}
-    for path, size in state_files(folder).items():
+    for path, size in files.items():
         if (named := _CHANGES.fullmatch(path.name)) is not None:
             # Version 1 is what the first batch, number 0, left.
             batch = int(named[1]) - 1
