@@ -5,6 +5,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,12 @@ def averages(folder: Path, **settings: Any) -> "Callable[[DataFrame], DataFrame]
     return rewake.aggregate(**({"by": "item", "avg": "price", "at": folder / "state"} | options))
 
 
+def read_input(session: "SparkSession", folder: Path) -> "DataFrame":
+    """The input as a stream, a file per batch."""
+    source = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+    return source.json(str(folder / "input"))
+
+
 def run_query(
     session: "SparkSession",
     folder: Path,
@@ -61,8 +68,6 @@ def run_query(
 
     `reached` is called with a batch's number before and after its results are written.
     """
-    source = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
-    frame = source.json(str(folder / "input"))
     target = str(folder / "output")
 
     def sink(batch: "DataFrame", number: int) -> None:
@@ -73,7 +78,8 @@ def run_query(
         reached(number, "after")
 
     query = (
-        frame.transform(operator or averages(folder))
+        read_input(session, folder)
+        .transform(operator or averages(folder))
         .writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
@@ -144,8 +150,11 @@ def forget_commit(folder: Path, batch: int) -> None:
 
 def host_pids(folder: Path) -> list[int]:
     """The shard hosts that have registered and not left."""
-    files = sorted((folder / "state" / "hosts").glob("*.json"))
-    return [int(json.loads(path.read_text())["pid"]) for path in files]
+    found = []
+    for path in sorted((folder / "state" / "hosts").glob("*.json")):
+        with suppress(FileNotFoundError):  # it leaves just now
+            found.append(int(json.loads(path.read_text())["pid"]))
+    return found
 
 
 def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
@@ -228,9 +237,20 @@ def died(folder: Path) -> set[str]:
     return {path.name for path in (folder / "deaths").iterdir()}
 
 
-def end_hosts(folder: Path) -> None:
-    """Kill the hosts of a test's folder, and wait until they are gone."""
-    for pid in host_pids(folder):
-        os.kill(pid, signal.SIGKILL)
+def end_hosts(folder: Path) -> list[int]:
+    """Kill the hosts of a test's folder, and wait until they are gone; says which they were."""
+    ended = host_pids(folder)
+    for pid in ended:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         # Not before its last thread is gone does it let go of its logs.
-        until(lambda pid=pid: not list(Path(f"/proc/{pid}/task").glob("*/fd/*")), 10.0)  # type: ignore[misc]
+        until(lambda pid=pid: not any(open_files(pid)), 10.0)  # type: ignore[misc]
+    return ended
+
+
+def open_files(pid: int) -> Iterator[str]:
+    """What the threads of a process have open; threads may end while they are looked at."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield from os.listdir(f"/proc/{pid}/task/{thread}/fd")

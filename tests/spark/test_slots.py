@@ -72,4 +72,5 @@ def test_a_session_for_nodes_lets_tasks_fail_often_and_preloads() -> None:
     assert settings["spark.python.daemon.module"] == "rewake.spark.daemon"
     assert settings["spark.speculation"] == "false"
     assert session_settings(2, {"spark.master": "local[9]"}, nodes=3)["spark.master"] == "local[9]"
-    assert "spark.python.daemon.module" not in session_settings(2, {})
+    without = session_settings(2, {})
+    assert without["spark.python.daemon.module"] == "rewake.spark.task_daemon"

@@ -17,6 +17,7 @@ from structured_vocabulary import (
     expected,
     forget_commit,
     host_pids,
+    read_input,
     results,
     run_query,
     write_input,
@@ -25,6 +26,7 @@ from task_vocabulary import require_spark, until
 
 import rewake
 from rewake.model.errors import UsageError
+from rewake.spark.structured import waking
 from rewake.spark.structured.metrics import export_metrics
 
 if TYPE_CHECKING:
@@ -140,6 +142,38 @@ def test_a_batch_that_spark_repeats_gives_the_same_results(
     write_input(folder, 1, start=3)
     run_query(node_session, folder)
     assert results(folder) == expected(4)
+
+
+def test_a_host_is_woken_when_a_query_is_built_again(
+    node_session: "SparkSession", folder: Path
+) -> None:
+    """Its imports are done when the first batch needs it; a new folder is left alone."""
+    write_input(folder, 2)
+    read_input(node_session, folder).transform(averages(folder))
+    assert not (folder / "state").exists()
+    run_query(node_session, folder)
+    ended = end_hosts(folder)
+    read_input(node_session, folder).transform(averages(folder))
+    # What the dead one has left in the folder goes when the next one starts.
+    until(lambda: set(host_pids(folder)) - set(ended))
+    woken = host_pids(folder)
+    write_input(folder, 1, start=2)
+    run_query(node_session, folder)
+    assert host_pids(folder) == woken
+    assert results(folder) == expected(3)
+
+
+def test_no_host_is_woken_for_functions_that_may_come_later(
+    node_session: "SparkSession", folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with the user's function may be given to Spark after the query was built."""
+    woken: list[str] = []
+    monkeypatch.setattr(waking, "wake_host", lambda at, *_: woken.append(at))
+    node_session.sparkContext.addPyFile(str(Path(keyed_functions.__file__)))
+    write_input(folder, 1)
+    run_query(node_session, folder, by_hand(folder))
+    read_input(node_session, folder).transform(by_hand(folder))
+    assert not woken
 
 
 def test_figures_of_every_shard_are_in_the_progress_and_among_the_metrics(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rewake.model.errors import OperatingFault
 
-__all__ = ["Process", "nearest_jvm", "process"]
+__all__ = ["Process", "jvm", "nearest_jvm", "process"]
 
 
 class Process(NamedTuple):
@@ -43,15 +43,20 @@ def process(pid: int) -> Process | None:
     return None if fields is None else Process(pid, int(fields[19]))
 
 
+def jvm(pid: int) -> Process | None:
+    """The JVM that has this number now, or None."""
+    return process(pid) if _name(pid) == "java" else None
+
+
 def nearest_jvm() -> Process:
     """The JVM that this process descends from: Spark's executor, seen from a Python worker."""
     pid = os.getppid()
     while pid > 1:
-        fields, found = _fields(pid), process(pid)
-        if fields is None or found is None:
-            break
-        if _name(pid) == "java":
+        if (found := jvm(pid)) is not None:
             return found
+        fields = _fields(pid)
+        if fields is None:
+            break
         pid = int(fields[1])
     raise OperatingFault(
         "this process was not started by a JVM: the state of a streaming query is kept beside "

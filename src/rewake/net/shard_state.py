@@ -140,7 +140,7 @@ def rehearse(folder: ShardFolder) -> None:
         return
     with open_log_reader(path) as reader:
         description = Description.of_log(reader.descriptor, path)
-        if isinstance(description.spec, ProcessSpec):
+        if description.spec.code():
             return
         schema = description.rows_schema
         state = SelfContained.recover(

@@ -13,13 +13,14 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 # Its threads would be started by the import of numpy, and would be missing after a fork.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # In this order: what others need first.
-_PRELOADED = (
+_FOR_NODES = (
     "rewake.net.small_pages",
     "numpy",
     "pandas",
@@ -31,14 +32,14 @@ _PRELOADED = (
     "rewake.net.warm",
 )
 
-
+# The kind of workers that run tasks.
+_TASKS = "pyspark.worker"
 # A process that plans a read or a write runs no nodes; Spark starts one kind for each step of it.
 _PLANNING = ("numpy", "pyarrow", "pyarrow.compute", "rewake.spark.datasource.source")
 
 
-def preload(worker: str = "pyspark.worker") -> None:
-    """Import all that can be imported for workers of that kind, keeping stdout clean."""
-    names = _PRELOADED if worker == "pyspark.worker" else (*_PLANNING, worker)
+def preload(names: Sequence[str]) -> None:
+    """Import all of them that can be imported, keeping stdout clean."""
     stdout, sys.stdout = sys.stdout, sys.stderr
     try:
         for name in names:
@@ -51,13 +52,14 @@ def preload(worker: str = "pyspark.worker") -> None:
     gc.freeze()
 
 
-def main() -> None:
-    """Preload, then serve as pyspark's daemon does."""
-    preload(*sys.argv[1:2])
+def serve(for_tasks: Sequence[str]) -> None:
+    """Preload what workers of the kind that Spark names need, then be pyspark's daemon."""
+    worker = sys.argv[1]
+    preload(for_tasks if worker == _TASKS else (*_PLANNING, worker))
     from pyspark.daemon import manager  # noqa: PLC0415 (only a worker's machine needs it)
 
     manager()
 
 
 if __name__ == "__main__":
-    main()
+    serve(_FOR_NODES)

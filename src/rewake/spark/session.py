@@ -105,6 +105,7 @@ def session_settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.python.daemon.module": "rewake.spark.task_daemon",
         **FAST_PYTHON,
         **(sockets or {}),
     }

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
-from rewake.net.shard_client import wake_host
 from rewake.net.shard_wire import messages_of
 from rewake.operators.arrays import Array, arrow_array, values_view
 from rewake.spark.structured import plain
+from rewake.spark.structured.waking import wake_from_task
 from rewake.spark.structured.worker import entry_of
 
 if TYPE_CHECKING:
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCKS", "Divider", "blocks_of", "in_blocks"]
 
-# The columns of blocks, as Arrow has them and as Spark writes them.
+# The columns of blocks.
 BLOCKS: Final = pa.schema([("_rewake_shard", pa.int32()), ("_rewake_tuples", pa.binary())])
-_SPARK_BLOCKS: Final = "_rewake_shard int, _rewake_tuples binary"
-# Folders whose host this process has seen to.
-_woken: set[str] = set()
 # So much is gathered before it is divided: blocks should not be small when shards are many.
 _GATHERED_BYTES: Final = 4 << 20
 
@@ -47,9 +44,10 @@ _GATHERED_BYTES: Final = 4 << 20
 def in_blocks(frame: DataFrame, by: Sequence[Column], divider: Divider) -> DataFrame:
     """The rows of `frame`, which has the divider's columns, as blocks in their shards' place."""
     from pyspark.sql import functions  # noqa: PLC0415 (optional, slow to import)
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
     number = functions.pmod(functions.hash(*by), functions.lit(divider.shards))
-    blocks = frame.select("*", number).mapInArrow(entry_of(divider), _SPARK_BLOCKS)
+    blocks = frame.select("*", number).mapInArrow(entry_of(divider), from_arrow_schema(BLOCKS))
     return blocks.repartitionById(divider.shards, BLOCKS.names[0])
 
 
@@ -64,7 +62,7 @@ class Divider:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The blocks of one partition of the input."""
-        self._wake()
+        wake_from_task(self.at, self.listen, self.shards)
         schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
         gathered: list[pa.RecordBatch] = []
         size = 0
@@ -76,17 +74,6 @@ class Divider:
                 gathered, size = [], 0
         if any(batch.num_rows for batch in gathered):
             yield self._blocks(gathered, schema)
-
-    def _wake(self) -> None:
-        """After a start, let the shards' host start while rows are divided; once in a process."""
-        from pyspark import TaskContext  # noqa: PLC0415 (only where there is a task)
-
-        context = TaskContext.get()
-        # No more hosts than shards: executors without one are left alone.
-        wanted = context is not None and context.partitionId() < self.shards
-        if wanted and self.at not in _woken:
-            _woken.add(self.at)
-            wake_host(self.at, self.listen)
 
     def _blocks(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -4,7 +4,7 @@ The input is divided by key into shards; each shard's task hands its rows to the
 `rewake.net.shard_host`), which keeps the state and logs every batch.  Spark keeps no state, and its
 checkpoint only a pointer: the number of the batch.
 
-What always holds: building a transform checks the columns and the settings, and writes nothing;
+What always holds: building a transform checks the columns and the settings, and changes no state;
 results are exactly once with respect to Spark's batches.
 """
 
@@ -27,6 +27,7 @@ from rewake.spark.slots import slots
 from rewake.spark.structured.divide import Divider, in_blocks
 from rewake.spark.structured.observe import observed
 from rewake.spark.structured.task import ShardTask, with_figures
+from rewake.spark.structured.waking import wake_from_driver
 from rewake.spark.structured.worker import entry_of
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class Hosting:
         schema = self._columns(frame)
         results = self._results_schema(schema)
         task = self._task(frame, schema, results)
+        # Files with a function of the user's may be given to Spark after this.
+        if not self.spec.code():
+            wake_from_driver(frame.sparkSession, task.at, task.listen)
         rows = frame.select(*(functions.col(_quoted(each)) for each in schema.names))
         by = [functions.col(_quoted(each)) for each in keys]
         blocks = in_blocks(rows, by, Divider(task.columns, task.shards, task.at, task.listen))
