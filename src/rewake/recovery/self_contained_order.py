@@ -19,12 +19,14 @@ from numba import njit
 
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import Aggregate
-from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array, values_view
+from rewake.operators.arrays import Array, Int32s, arrow_array, values_view
 from rewake.operators.stateful import StatefulOperator
 
 __all__ = ["in_key_order", "in_short_order", "integer_keys"]
 
 _DIGIT = 11
+# Keys are counted one by one if that takes no more counters than so many times the keys.
+_SPARSE = 4
 
 
 @njit(cache=True, nogil=True)
@@ -40,33 +42,54 @@ def _is_in_order(values):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _sorted_places(values, smallest, digits):  # type: ignore[no-untyped-def]
     """Places of values in ascending order, equal ones as they come: a radix sort."""
-    places = np.arange(values.size)
-    other = np.empty(values.size, np.int64)
+    places = np.arange(values.size).astype(np.int32)
+    other = np.empty(values.size, np.int32)
     mask = np.uint64(2**_DIGIT - 1)
     for digit in range(digits):
         shift = np.uint64(digit * _DIGIT)
         starts = np.zeros(2**_DIGIT + 1, np.int64)
         for i in range(values.size):
-            starts[np.int64((np.uint64(values[i] - smallest) >> shift) & mask) + 1] += 1
+            starts[np.int64((np.uint64(np.int64(values[i]) - smallest) >> shift) & mask) + 1] += 1
         for i in range(1, starts.size):
             starts[i] += starts[i - 1]
         for i in range(values.size):
             place = places[i]
-            value = np.int64((np.uint64(values[place] - smallest) >> shift) & mask)
+            value = np.int64((np.uint64(np.int64(values[place]) - smallest) >> shift) & mask)
             other[starts[value]] = place
             starts[value] += 1
         places, other = other, places
     return places
 
 
-def _order(keys: Array) -> Int64s | None:
+@njit(cache=True, nogil=True)
+def _counted_places(values, smallest, span):  # type: ignore[no-untyped-def]
+    """The same by one pass, for values that lie close together: a counting sort."""
+    starts = np.zeros(span + 2, np.int32)
+    for i in range(values.size):
+        starts[np.int64(values[i]) - smallest + 1] += 1
+    for i in range(1, starts.size):
+        starts[i] += starts[i - 1]
+    places = np.empty(values.size, np.int32)
+    for i in range(values.size):
+        value = np.int64(values[i]) - smallest
+        places[starts[value]] = i
+        starts[value] += 1
+    return places
+
+
+def _order(keys: Array) -> Int32s | None:
     """Places of keys in ascending order; None when they are in it."""
-    values = keys.astype(np.int64, copy=False)
+    # Kernels are compiled for these two types alone.
+    values = keys if keys.dtype == np.int32 else keys.astype(np.int64, copy=False)
     if _is_in_order(values):
         return None
     smallest = int(values.min())
-    digits = -(-(int(values.max()) - smallest).bit_length() // _DIGIT)
-    places: Int64s = _sorted_places(values, smallest, digits)
+    span = int(values.max()) - smallest
+    places: Int32s
+    if span <= _SPARSE * values.size:
+        places = _counted_places(values, smallest, span)
+    else:
+        places = _sorted_places(values, smallest, -(-span.bit_length() // _DIGIT))
     return places
 
 
@@ -88,7 +111,7 @@ def in_key_order(operator: StatefulOperator, event: StreamEvent) -> StreamEvent:
     places = None if keys is None else _order(keys)
     if places is None:
         return event
-    return replace(event, batch=event.batch.take(arrow_array(places, pa.int64())))
+    return replace(event, batch=event.batch.take(arrow_array(places, pa.int32())))
 
 
 def in_short_order(operator: StatefulOperator, slots: Int32s) -> Int32s:

@@ -23,4 +23,6 @@ FAST_PYTHON: Final[Mapping[str, str]] = {
     # With any limit but this one, Spark computes the size of the batch again after every row.
     # What bounds a batch is then its number of rows (spark.sql.execution.arrow.maxRecordsPerBatch).
     "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+    # Else Spark plans the second half of every micro-batch anew when the first has ended.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
 }

@@ -388,6 +388,20 @@ def test_tuples_of_a_key_stay_in_their_order(reach):
     assert (found.position, found.watermark, found.start) == (7, 3, 5)
 
 
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_keys_are_put_in_order_to_the_ends_of_their_type(width):
+    """Neither that many keys are equal nor that two are as far apart as can be misleads it."""
+    ends = np.iinfo(f"int{width}")
+    random = np.random.default_rng(4)
+    spec = AggregateSpec(["k"], running(), [Count()])
+    for choice in ([ends.min, ends.max, 0, -1], [ends.max, ends.max - 1], [ends.min + 1, ends.min]):
+        keys = random.choice(np.array(choice, f"int{width}"), 100)
+        batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(range(100))], names=["k", "v"])
+        found = in_key_order(Aggregate(spec, batch.schema), StreamEvent(0, batch))
+        places = np.argsort(keys, kind="stable")
+        assert found.batch.equals(batch.take(pa.array(places)))
+
+
 def test_state_and_rows_take_few_bytes():
     """About as many as there is in them: of a key and a number of ten bits, under two bytes."""
     random = np.random.default_rng(3)

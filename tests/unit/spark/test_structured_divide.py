@@ -57,7 +57,10 @@ rows_of_a_batch = st.lists(
 )
 
 
-@given(st.lists(rows_of_a_batch, max_size=5), st.integers(1, 256), st.integers(1, 400))
+shard_counts = st.integers(1, 10) | st.integers(1, 256)
+
+
+@given(st.lists(rows_of_a_batch, max_size=5), shard_counts, st.integers(1, 400))
 def test_every_row_is_in_one_block_of_its_shard_and_in_order(
     given_batches: list[list[tuple[Row, int]]], shards: int, gathered_bytes: int
 ) -> None:

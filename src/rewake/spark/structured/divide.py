@@ -39,6 +39,8 @@ __all__ = ["BLOCKS", "Divider", "blocks_of", "in_blocks"]
 BLOCKS: Final = pa.schema([("_rewake_shard", pa.int32()), ("_rewake_tuples", pa.binary())])
 # So much is gathered before it is divided: blocks should not be small when shards are many.
 _GATHERED_BYTES: Final = 4 << 20
+# Up to so many shards are picked out one by one, which takes less than sorting.
+_FEW_SHARDS: Final = 8
 
 
 def in_blocks(frame: DataFrame, by: Sequence[Column], divider: Divider) -> DataFrame:
@@ -92,6 +94,10 @@ def _parts(tuples: pa.RecordBatch, numbers: Array, shards: int) -> Iterator[pa.R
     """The tuples of each shard, empty parts too."""
     if shards == 1:
         yield tuples
+        return
+    if shards <= _FEW_SHARDS:
+        for shard in range(shards):
+            yield tuples.take(arrow_array(np.flatnonzero(numbers == shard), pa.int64()))
         return
     # Numbers of shards fit 16 bits, and numpy sorts those by counting.
     order = np.argsort(numbers.astype(np.int16), kind="stable")
