@@ -62,7 +62,11 @@ _RESTART_ROWS: Final = 100_000
 class Scale:
     """How much is measured; `batches` of the large sizes and `small_batches` per stretch."""
 
-    rounds: int = 3
+    rounds: int = 6
+    # Where what is measured differs by so much that chance does not matter, and takes long.
+    few_rounds: int = 3
+    # Of every contender, at first: a JVM that is not warm understates what runs in it.
+    warm_batches: int = 6
     batches: int = 3
     small_batches: int = 20
     others: bool = True
@@ -75,6 +79,8 @@ class Scale:
 
 QUICK: Final = Scale(
     rounds=1,
+    few_rounds=1,
+    warm_batches=3,
     batches=2,
     small_batches=10,
     others=False,
@@ -130,14 +136,16 @@ class _Bench:
         """Running averages over 100,000 ids, batches of all sizes, and what they write."""
         with scratch(self._parent) as folder:
             mine, theirs, others = self._running(folder, _FEW_IDS)
-            rows = self._all_sizes(mine, theirs, others, {_LARGE: ">= 1", _MEDIUM: ">= 1.5"})
+            targets = {_LARGE: ">= 1", _MEDIUM: ">= 1.5"}
+            rows = self._all_sizes(mine, theirs, others, targets, self._scale.rounds)
             return rows + self._long_windows(folder, theirs)
 
     def many_ids(self) -> list[Row]:
         """The same over a million ids."""
         with scratch(self._parent) as folder:
             mine, theirs, others = self._running(folder, _MANY_IDS)
-            return self._all_sizes(mine, theirs, others, {_LARGE: ">= 2"})
+            targets = {_LARGE: ">= 2"}
+            return self._all_sizes(mine, theirs, others, targets, self._scale.few_rounds)
 
     def _all_sizes(
         self,
@@ -145,12 +153,14 @@ class _Bench:
         theirs: Contender,
         others: Sequence[Contender],
         targets: Mapping[int, str],
+        rounds: int,
     ) -> list[Row]:
         """Times of batches of all sizes, then what they wrote; `targets` are of throughputs."""
         speeds, sizes = [], []
         what = "running average" + _over(mine.ids)
         for size in _SIZES:
-            speeds += self._side_by_side(mine, theirs, others, size, targets.get(size, ""))
+            target = targets.get(size, "")
+            speeds += self._side_by_side(mine, theirs, others, size, target, rounds)
             sizes += _written(mine, theirs, size, what, "<= 1")
         return speeds + sizes
 
@@ -164,7 +174,7 @@ class _Bench:
         others = [native(session, folder / store, ids, store) for store in stores]
         others = others if self._scale.others else []
         for contender in (mine, theirs, *others):
-            contender.run(_LARGE, skip=2, count=1)
+            contender.run(_LARGE, skip=2, count=self._scale.warm_batches - 2)
             contender.measured.clear()
             contender.appeared.clear()
         return mine, theirs, others
@@ -176,6 +186,7 @@ class _Bench:
         others: Sequence[Contender],
         size: int,
         target: str,
+        rounds: int,
     ) -> list[Row]:
         """Time per batch of this size; all take turns."""
         about = f"running average, {mine.ids:,} ids, {size:,}-row batches"
@@ -189,8 +200,6 @@ class _Bench:
 
         contenders = [mine, theirs, *others]
         names = [contender.name for contender in contenders]
-        # Batches that are short differ little: more turns, so that chance differs less.
-        rounds = scale.rounds if size == _LARGE else 2 * scale.rounds
         runs = alternate([partial(stretch, each) for each in contenders], rounds)
         if size == _SMALL:
             return _batch_times(size, mine.ids, names, runs)
