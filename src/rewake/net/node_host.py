@@ -57,6 +57,7 @@ from rewake.node.commands import (
 )
 from rewake.node.failure_detector import HEARTBEAT_MS
 from rewake.node.limits import NodeLimits
+from rewake.node.load import Load
 from rewake.node.messages import (
     Address,
     Begins,
@@ -135,6 +136,7 @@ class NodeHost:
         # What a turn or a commit waits for, outside of Rewake; mostly nothing.
         self._trouble = ""
         self._resting = False
+        self._load = Load()
         # Subscribers that wait for frames to be read back, and from where.
         self._unread: set[int] = set()
         self._positions: dict[int, tuple[int, int]] = {}
@@ -243,8 +245,9 @@ class NodeHost:
         while self._stop is None:
             busy = self._read_sources()
             busy = self._take_turns() or busy
-            if not busy and self._log is not None:
-                self._log.hurry()
+            if not busy:
+                self._load.rested(time.monotonic() * 1e3)
+                self._hurry()
             self._loop.run_once(0.0 if busy else self._patience())
         self._points.hit("node.stopping")
         return self._leave()
@@ -290,6 +293,7 @@ class NodeHost:
                 node.took(self._recovery.rates, (time.thread_time() - started) * 1e6)
             if commands:
                 self._perform("work", commands)
+                self._hurry()
             if node.turns == before:
                 break
             busy = True
@@ -300,6 +304,11 @@ class NodeHost:
         if self._unread:
             self._read_log()
         return busy
+
+    def _hurry(self) -> None:
+        """Results of a node that keeps up do not wait for company on their way to the disk."""
+        if self._log is not None and self._load.keeps_up(time.monotonic() * 1e3):
+            self._log.hurry()
 
     def _rest(self, error: Unavailable) -> None:
         """Take the same turn again after a while; input waits, and upstreams with it."""

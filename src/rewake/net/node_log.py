@@ -27,7 +27,7 @@ from rewake.stores.writer import LogWriter
 
 _FRAMES_PER_READ = 64
 # The writer's window is wider than what the node lets be pending, so appending never blocks.
-# A node with more to do lets much gather for a sync; one without hurries, and nobody waits.
+# A node at its limit lets much gather for a sync; one that keeps up hurries (`rewake.node.load`).
 _LIMITS = Limits(window_bytes=256 << 20, gather_ms=20.0, rest_ms=2.0)
 _KEEP_NOTHING = Retention(max_bytes=0)
 _KEEP_ALL = Retention()
@@ -109,7 +109,7 @@ class NodeLog:
         self._writer.append(record, timeout=1.0)
 
     def hurry(self) -> None:
-        """There is nothing more to append for now: let what was appended become durable."""
+        """Let what was appended become durable soon: it is not to wait for more."""
         self._writer.hurry()
 
     def frames_backwards(self) -> Iterator[Frame]:

@@ -149,7 +149,7 @@ class LogWriter:
             return self._await(lambda: self._completed > sequence, timeout)
 
     def hurry(self) -> None:
-        """Nothing more comes for now: what is pending need not gather any longer."""
+        """What is pending need not gather any longer."""
         if self._pipeline.waiting:
             with self._lock:
                 self._pipeline.hurry()

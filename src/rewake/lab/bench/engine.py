@@ -2,10 +2,6 @@
 
 The query: item stream -> filter -> averages over count windows -> files, every step a node of its
 own, 100,000 items.  What Spark is compared with runs on the same session, warmed up.
-
-Latency is a time, not a ratio, and a host that takes the processors away from its virtual machine
-for 30 ms is seen in it.  So rounds go on until there are enough in which the host left the machine
-alone, or there have been too many; the row says which ones count, and what all of them came to.
 """
 
 from __future__ import annotations
@@ -14,18 +10,17 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from rewake.connectors.file_sink import FileSink
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
+from rewake.lab.bench.latency import Second, Ticks, alone, latency_rows, seconds_of
 from rewake.lab.bench.rows import Measured, Part, Progress, Row, Shown, measure
 from rewake.lab.drill.kept import course_of
 from rewake.lab.drill.queries import ItemDrill
@@ -45,8 +40,6 @@ _EVENT_TUPLES = 131_072
 _EVENT_SECONDS = 0.01
 _NODES = 4
 _WARM_SECONDS = 1.0
-# A host that takes no more of the time than this leaves the machine alone.
-_ALONE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +52,7 @@ class Scale:
     latency_seconds: float = 6.0
     latency_rounds: int = 5
     most_latency_rounds: int = 15
+    quiet_seconds: int = 5
     kills: int = 3
     minutes: float = 0.0
 
@@ -70,6 +64,7 @@ QUICK = Scale(
     latency_seconds=4.0,
     latency_rounds=1,
     most_latency_rounds=2,
+    quiet_seconds=2,
     kills=1,
 )
 
@@ -158,61 +153,23 @@ def _latency(session: Any, parent: Path, scale: Scale, fastest: float) -> list[R
         rate=rate,
         event_tuples=max(1024, int(rate * _EVENT_SECONDS)),
     )
-    rounds: list[Round] = []
-    while len(rounds) < scale.most_latency_rounds and len(alone(rounds)) < scale.latency_rounds:
+    rounds: list[list[Second]] = []
+    while len(rounds) < scale.most_latency_rounds and (
+        len(rounds) < scale.latency_rounds or len(alone(rounds)) < scale.quiet_seconds
+    ):
         rounds.append(_round(session, parent, drill))
     note = f"{rate / 1e6:.1f} M tuples/s, half of the maximum; from due to arrival at a client"
-    return latency_rows(rounds, scale.latency_rounds, note)
+    return latency_rows(rounds, scale.quiet_seconds, note)
 
 
-class Round(NamedTuple):
-    """One run at a rate: latencies in ms, and the share of time that the host took meanwhile."""
-
-    p50: float
-    p99: float
-    stolen: float
-
-
-def alone(rounds: Sequence[Round]) -> list[Round]:
-    """Those in which the host left the machine alone."""
-    return [each for each in rounds if each.stolen <= _ALONE]
-
-
-def latency_rows(rounds: Sequence[Round], wanted: int, note: str) -> list[Row]:
-    """Medians of the rounds that count: those alone if there are enough of them, or else all."""
-    few = len(alone(rounds)) < wanted
-    counted = rounds if few else alone(rounds)
-    p50, p99, _ = np.median(counted, axis=0)
-    _, of_all, stolen = np.median(rounds, axis=0)
-    _, worst, most = np.max(rounds, axis=0)
-    which = (
-        f"median of all {len(rounds)} rounds: in too few of them ({len(alone(rounds))})"
-        if few
-        else f"median of the {len(counted)} rounds of {len(rounds)} in which"
-    )
-    words = (
-        f"{which} the host of this virtual machine took no more than {_ALONE:.1%} of the time.  "
-        f"All rounds: median {of_all:.0f}, worst {worst:.0f} ms; taken {stolen:.1%}, at most "
-        f"{most:.1%}"
-    )
-    return [
-        Row("latency p50, source to subscriber", float(p50), "ms", note=note),
-        Row("latency p99, source to subscriber", float(p99), "ms", "<= 50", words),
-        Row("the same, all rounds", float(of_all), "ms"),
-    ]
-
-
-def _round(session: Any, parent: Path, drill: ItemDrill) -> Round:
-    """One run; what the host takes is counted while tuples flow, not before and after."""
-    ticks: list[tuple[int, int]] = []
-    result = _drilled(session, parent, drill, [], lambda *_: ticks.append(stolen_ticks()))
-    values = result.latencies_ms()
-    # The first second fills caches and windows.
-    assert drill.rate is not None
-    first_second = int(values.size * drill.rate / drill.tuples)
-    p50, p99 = np.percentile(values[first_second:], [50, 99])
-    (taken, total), (taken_after, total_after) = ticks[0], ticks[-1]
-    return Round(float(p50), float(p99), (taken_after - taken) / max(total_after - total, 1))
+def _round(session: Any, parent: Path, drill: ItemDrill) -> list[Second]:
+    """One run; what the host takes is noted all along."""
+    ticks: list[Ticks] = []
+    result = _drilled(
+        session, parent, drill, [],
+        lambda *_: ticks.append(Ticks(time.time() * 1e3, *stolen_ticks())),
+    )  # fmt: skip
+    return seconds_of(result, ticks)
 
 
 def _drilled(
