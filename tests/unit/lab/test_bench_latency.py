@@ -13,8 +13,8 @@ def _second(latency: float, stolen: float) -> Second:
     return Second(np.full(100, latency), stolen)
 
 
-QUIET = [_second(30.0, 0.002), _second(60.0, 0.0), _second(40.0, 0.005)]
-DISTURBED = [_second(200.0, 0.03), _second(300.0, 0.006)]
+QUIET = [_second(30.0, 0.002), _second(60.0, 0.0), _second(40.0, 0.01)]
+DISTURBED = [_second(200.0, 0.03), _second(300.0, 0.012)]
 
 
 def test_seconds_that_the_host_disturbed_do_not_count_when_there_are_enough_others() -> None:
@@ -26,7 +26,7 @@ def test_seconds_that_the_host_disturbed_do_not_count_when_there_are_enough_othe
     assert p99.met is False
     assert of_all.met is None, "for information"
     assert "over the 3 seconds of 5" in p99.note
-    assert "median 200, worst 300 ms; taken 0.9%, at most 3.0%" in p99.note
+    assert "median 200, worst 300 ms; taken 1.1%, at most 3.0%" in p99.note
 
 
 def test_every_result_of_a_quiet_second_counts() -> None:
@@ -50,16 +50,24 @@ def _ticks(taken_at_ms: float) -> list[Ticks]:
     return [Ticks(1_000_000.0 + at, 10 * (at >= taken_at_ms), int(at / 5)) for at in times]
 
 
+def _left_alone(taken_at_ms: float) -> list[bool]:
+    """Of a run of eight seconds, without its first, which fills caches and windows."""
+    found = seconds_of(sample_drill(), _ticks(taken_at_ms))
+    return [each.stolen == 0.0 for each in found]
+
+
 def test_what_the_host_took_is_told_of_the_second_in_which_it_did() -> None:
-    """A run of eight seconds, without its first, which fills caches and windows."""
-    found = seconds_of(sample_drill(), _ticks(taken_at_ms=3500.0))
-    assert [each.stolen <= 0.005 for each in found] == [True, True, False, True, True, True, True]
-    assert found[2].stolen == pytest.approx(10 / 220, rel=0.1)
+    assert _left_alone(3300.0) == [True, True, False, True, True, True, True]
+    found = seconds_of(sample_drill(), _ticks(taken_at_ms=3300.0))
+    assert found[2].stolen == pytest.approx(10 / 320, rel=0.1)
 
 
 def test_a_second_is_disturbed_too_while_its_last_results_are_on_their_way() -> None:
-    found = seconds_of(sample_drill(), _ticks(taken_at_ms=4050.0))
-    assert [each.stolen <= 0.005 for each in found] == [True, True, False, False, True, True, True]
+    assert _left_alone(4050.0) == [True, True, False, False, True, True, True]
+
+
+def test_a_second_is_disturbed_too_that_begins_with_what_piled_up_before() -> None:
+    assert _left_alone(3700.0) == [True, True, False, False, True, True, True]
 
 
 def test_a_result_belongs_to_the_second_in_which_its_last_tuple_was_due() -> None:

@@ -1,9 +1,10 @@
 """Latencies second by second, and which seconds count.
 
 Latency is a time, not a ratio, and a host that takes the processors away from its virtual machine
-for 30 ms is seen in every result that was due then.  So the seconds in which the host left the
-machine alone count, if there are enough of them, and otherwise all; the rows say which, and what
-all of them came to.  Which seconds these are is told by the system, never by the latencies.
+for 30 ms is seen in every result that was due then, and in those behind them until the queue is
+worked off.  So the seconds in which the host left the machine alone count, and did so a moment
+before, if there are enough of them, and otherwise all; the rows say which, and what all of them
+came to.  Which seconds these are is told by the system, never by the latencies.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from rewake.lab.drill.run import DrillResult, closing_times
 __all__ = ["Second", "Ticks", "alone", "latency_rows", "seconds_of"]
 
 # A host that takes no more of the time than this leaves the machine alone.
-_ALONE: Final = 0.005
+_ALONE: Final = 0.01
 _SECOND_MS: Final = 1000.0
+# What piled up while the host was at it is worked off for a while after.
+_WORKED_OFF_MS: Final = 500.0
 # Results that are due at the end of a second are still on their way for about so long.
 _ON_THEIR_WAY_MS: Final = 100.0
 
@@ -37,7 +40,10 @@ class Ticks(NamedTuple):
 
 
 class Second(NamedTuple):
-    """The latencies in ms of the results that were due in a second, and what the host took."""
+    """The latencies in ms of the results that were due in a second, and what the host took.
+
+    Taken then, a moment before, or while its last results were on their way: of all that time.
+    """
 
     latencies: NDArray[Any]
     stolen: float
@@ -58,7 +64,7 @@ def seconds_of(result: DrillResult, ticks: Sequence[Ticks]) -> list[Second]:
     found = []
     for second in range(1, int(number.max()) + 1):
         start = result.origin_ms + second * _SECOND_MS
-        stolen = _stolen(ticks, start, start + _SECOND_MS + _ON_THEIR_WAY_MS)
+        stolen = _stolen(ticks, start - _WORKED_OFF_MS, start + _SECOND_MS + _ON_THEIR_WAY_MS)
         here = latencies[number == second]
         if here.size:
             found.append(Second(here, stolen))
@@ -93,7 +99,8 @@ def latency_rows(rounds: Sequence[Sequence[Second]], wanted: int, note: str) -> 
     )
     stolen = [each.stolen for each in all_seconds]
     words = (
-        f"{which} the host of this virtual machine took no more than {_ALONE:.1%} of the time.  "
+        f"{which} the host of this virtual machine took no more than {_ALONE:.1%} of the time, "
+        f"nor of the {_WORKED_OFF_MS / 1e3:g} s before.  "
         f"All {len(rounds)} rounds: median {p99_of_all:.0f}, worst {of_rounds[:, 1].max():.0f} ms; "
         f"taken {np.mean(stolen):.1%}, at most {max(stolen):.1%} of a second"
     )

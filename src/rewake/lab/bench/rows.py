@@ -9,6 +9,7 @@ parts that are complete, and says which parts are missing.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -108,3 +109,12 @@ def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     """The median of the ratios within rounds."""
     pairs = zip(numerators, denominators, strict=True)
     return statistics.median(above / below for above, below in pairs)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the true median lies with 95% confidence, by ranks; all of few values' range."""
+    ordered = sorted(values)
+    reach = math.ceil(0.98 * math.sqrt(len(ordered)))
+    middle = (len(ordered) - 1) / 2
+    low, high = math.floor(middle - reach), math.ceil(middle + reach)
+    return ordered[max(low, 0)], ordered[min(high, len(ordered) - 1)]

@@ -1,0 +1,100 @@
+"""Queries that take turns: who has input when, and what is made of what was seen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewake.connectors.item_stream import ItemSource, ItemStream
+from rewake.lab.bench.rows import median_interval, median_ratio
+from rewake.lab.bench.turns import InTurns, Sample, Turns, rates_of, watch
+
+TURNS = Turns(contenders=2, settle_ms=20.0, measured_ms=70.0, drain_ms=10.0)
+
+
+@given(contenders=st.integers(1, 4), now_ms=st.floats(0, 1e13))
+def test_at_most_one_contender_has_input(contenders: int, now_ms: float) -> None:
+    turns = Turns(contenders)
+    assert sum(turns.has_input(each, now_ms) for each in range(contenders)) <= 1
+    assert all(
+        turns.has_input(each, now_ms)
+        for each in range(contenders)
+        if turns.is_measured(each, now_ms)
+    )
+
+
+def test_in_every_round_each_has_one_turn_and_another_goes_first() -> None:
+    starts = [TURNS.at(turn * TURNS.turn_ms) for turn in range(8)]
+    assert [each.number for each in starts] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [each.contender for each in starts] == [0, 1, 1, 0, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("over_ms", "has_input", "measured"),
+    [(0.0, True, False), (20.0, True, True), (89.0, True, True), (91.0, False, False)],
+)
+def test_a_turn_settles_in_is_measured_and_drains(
+    over_ms: float, has_input: bool, measured: bool
+) -> None:
+    now_ms = 4 * TURNS.turn_ms + over_ms
+    assert TURNS.has_input(0, now_ms) == has_input
+    assert TURNS.is_measured(0, now_ms) == measured
+    assert not TURNS.has_input(1, now_ms)
+
+
+def test_a_source_is_read_in_its_turn_alone_and_nothing_is_left_out() -> None:
+    items = ItemSource(ItemStream(1, 10), tuples=300, event_tuples=100)
+    source = InTurns(items, TURNS, 1)
+    assert source.describe() == items.describe()
+    reader = source.open(0, 1)
+    reader.seek(100)
+    assert reader.read(0.0) is None
+    events = [reader.read(TURNS.turn_ms + over_ms) for over_ms in (0.0, 5.0)]
+    assert [each.start for each in events if each is not None] == [100, 200]
+    assert reader.ended
+    reader.close()
+
+
+def test_a_rate_is_from_the_time_that_is_measured_and_of_one_round() -> None:
+    """Contender 1 is measured from 120 to 190 ms in round 0, and from 220 on in round 1."""
+    samples = [Sample(105.0, 1000), Sample(125.0, 2000), Sample(150.0, 2050), Sample(175.0, 2100),
+               Sample(195.0, 9000), Sample(225.0, 9500)]  # fmt: skip
+    assert rates_of(TURNS, 1, samples) == {0: pytest.approx(2000.0)}
+
+
+class _Worker:
+    """A query that gets on while it has input."""
+
+    def __init__(self, contender: int, tuples_per_ms: int) -> None:
+        self.contender, self.tuples_per_ms = contender, tuples_per_ms
+        self.tuples = 0
+
+    def passed(self, now_ms: float, step_ms: float) -> None:
+        if TURNS.has_input(self.contender, now_ms):
+            self.tuples += int(self.tuples_per_ms * step_ms)
+
+
+def test_whole_rounds_are_watched_behind_the_one_that_is_under_way() -> None:
+    now_ms = 150.0
+    queries = [_Worker(0, 90), _Worker(1, 100)]
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_ms
+        now_ms += seconds * 1e3
+        for each in queries:
+            each.passed(now_ms, seconds * 1e3)
+
+    positions = [lambda each=each: each.tuples for each in queries]
+    with_logs, without = watch(TURNS, 3, positions, clock=lambda: now_ms / 1e3, sleep=sleep)
+    expected = {2: pytest.approx(90e3), 3: pytest.approx(90e3), 4: pytest.approx(90e3)}
+    assert with_logs == expected
+    assert without.keys() == expected.keys()
+    assert median_ratio(list(with_logs.values()), list(without.values())) == pytest.approx(0.9)
+
+
+def test_a_median_lies_between_ranks_of_what_was_measured() -> None:
+    assert median_interval([5.0]) == (5.0, 5.0)
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    low, high = median_interval([float(each) for each in range(100)])
+    assert (low, high) == (39.0, 60.0), "tables of the binomial distribution have the same ranks"
