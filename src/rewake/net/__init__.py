@@ -3,6 +3,7 @@
     fields, wire     messages as bytes and back (pure)
     decoder          bytes as they arrive, cut into frames (pure)
     authentication   both ends prove that they know the query's token (pure)
+    addresses        who can be reached where, and what a socket owes to that
     connection       one non-blocking socket
     listener         accepts connections, keeps strangers few
     loop             one thread that serves them all

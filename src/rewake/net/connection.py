@@ -26,6 +26,7 @@ from typing import Final, Protocol
 
 from rewake.log.frame import Buffer
 from rewake.model.errors import BadPeer
+from rewake.net.addresses import leave_unpaced
 from rewake.net.authentication import NONCE_BYTES, Handshake, Token
 from rewake.net.decoder import Decoder
 from rewake.net.wire import AUTHENTICATED, UNAUTHENTICATED, Limits, Message, decode_message, encode
@@ -99,7 +100,7 @@ class Connection:
         peer = f"{address[0]}:{address[1]}"
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         connecting = socket.socket(family, socket.SOCK_STREAM)
-        prepare(connecting)
+        prepare(connecting, address[0])
         connection = cls(
             connecting, peer, token, now + AUTHENTICATION_SECONDS,
             accepting=False, connecting=True, limits=limits,
@@ -323,14 +324,15 @@ class Connection:
         return f"<Connection to {self.peer}, {state}, {self.queued_bytes} bytes queued>"
 
 
-def prepare(fresh: socket.socket) -> None:
-    """Set the options that every connection has."""
+def prepare(fresh: socket.socket, host: str) -> None:
+    """Set the options of a connection to this host, or of a socket that listens there."""
     fresh.setblocking(False)
     # Not on sockets of other families, which some tests use.
     with suppress(OSError):
         fresh.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         fresh.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    leave_unpaced(fresh, host)
 
 
 def _words(code: int | None) -> str:

@@ -29,11 +29,12 @@ from typing import Any
 from rewake.graph.plan import Plan
 from rewake.log.store import publish
 from rewake.model.errors import DamagedData, StorageFault, UsageError
+from rewake.net.addresses import is_wildcard
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.client import ENDPOINT_FILE
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
-from rewake.net.listener import Listener, is_wildcard
+from rewake.net.listener import Listener
 from rewake.net.loop import Loop
 from rewake.node.commands import (
     CoordinatorCommand,

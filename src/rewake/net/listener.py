@@ -8,19 +8,18 @@ of a peer, nor when the process has no file descriptor left.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 from typing import Final
 
 from rewake.model.errors import OperatingFault, UsageError
+from rewake.net.addresses import LOOPBACK, is_loopback
 from rewake.net.authentication import Token
 from rewake.net.connection import AUTHENTICATION_SECONDS, Connection, prepare
 from rewake.net.wire import AUTHENTICATED, Limits
 from rewake.node.messages import Address
 
-__all__ = ["CannotListen", "Listener", "PortTaken", "address_towards", "is_wildcard"]
+__all__ = ["CannotListen", "Listener", "PortTaken", "address_towards"]
 
-LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 1024
 _ACCEPTED_PER_EVENT: Final = 64
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -85,7 +84,7 @@ class Listener:
                     if not self.exhausted:
                         continue
                 break  # nobody waits, or the one who waited has gone
-            prepare(fresh)
+            prepare(fresh, address[0])
             accepted.append(self._admit(fresh, f"{address[0]}:{address[1]}", now))
         return [connection for connection in accepted if not connection.closed]
 
@@ -121,24 +120,6 @@ class Listener:
         self._socket.close()
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def is_wildcard(host: str) -> bool:
-    """Whether `host` is every address of a machine at once, which nobody can connect to."""
-    try:
-        return not host or ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
 def address_towards(peer: Address) -> str:
     """The address of this machine that `peer`, and whoever is where it is, can connect to.
 
@@ -160,7 +141,7 @@ def _listening(host: str, port: int) -> socket.socket:
         # A port whose last connections are still being buried is free.
         fresh.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Before listening: what is accepted inherits the size, and with it the window's scale.
-        prepare(fresh)
+        prepare(fresh, host)
         fresh.bind((host, port))
         fresh.listen(_BACKLOG)
     except (OSError, OverflowError) as error:

@@ -16,12 +16,12 @@ from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
 from rewake.model.errors import OperatingFault, RewakeError, UsageError
+from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
 from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
-from rewake.net.listener import LOOPBACK
 from rewake.net.node_host import NodeTask
 from rewake.net.processes import Launcher, Processes
 from rewake.node.limits import NodeLimits

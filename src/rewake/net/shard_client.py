@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from rewake.model import errors
 from rewake.model.errors import BadPeer, NotOwner, OperatingFault, RewakeError
+from rewake.net.addresses import leave_unpaced
 from rewake.net.ancestry import Process, nearest_jvm
 from rewake.net.authentication import Token
 from rewake.net.shard_folder import ShardFolder
@@ -180,6 +181,7 @@ def _connect(address: Address, token: Token) -> ShardConnection:
     peer = f"the shard host at {address[0]}:{address[1]}"
     try:
         connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+        leave_unpaced(connected, address[0])
     except OSError as error:
         raise Disconnected(f"{peer} cannot be reached ({error})") from error
     try:

@@ -35,8 +35,8 @@ import pyarrow as pa
 
 from rewake.model import errors
 from rewake.model.errors import BadPeer, Fenced, LogInUse, NotOwner, RewakeError, UsageError
+from rewake.net.addresses import is_wildcard, leave_unpaced
 from rewake.net.ancestry import Process
-from rewake.net.listener import is_wildcard
 from rewake.net.shard_folder import ShardFolder, holder_text
 from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 from rewake.node.messages import Address
@@ -74,6 +74,7 @@ class ShardHost:
         self._token = self.folder.token()
         self._idle_seconds = idle_seconds
         self._socket = socket.create_server((listen, 0), backlog=256)
+        leave_unpaced(self._socket, listen)
         port = self._socket.getsockname()[1]
         host = socket.gethostname() if is_wildcard(listen) else listen
         self.address: Address = (host, port)

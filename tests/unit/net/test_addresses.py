@@ -7,7 +7,8 @@ import pytest
 from rewake.lab.drill.queries import ItemDrill
 from rewake.lab.drill.run import Watcher
 from rewake.model.errors import UsageError
-from rewake.net.listener import CannotListen, address_towards, is_loopback, is_wildcard
+from rewake.net.addresses import is_loopback, is_wildcard
+from rewake.net.listener import CannotListen, address_towards
 from rewake.net.processes import Processes
 from rewake.net.running import RunningQuery
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from net_vocabulary import SAMPLES, TOKEN, Recorder, World, world
 
 from rewake.model.errors import UsageError
-from rewake.net.connection import Connection
+from rewake.net.connection import Connection, prepare
 from rewake.net.wire import AUTHENTICATED, Message
 from rewake.node.messages import Ack, Packet, Refused, Stop
 
@@ -250,3 +250,23 @@ def test_the_world_shows_nothing_secret() -> None:
         assert "open" in repr(connection)
         assert TOKEN.reveal()[:8] not in repr(connection)
         assert isinstance(there, World)
+
+
+def _congestion_control(connection: Connection) -> bytes:
+    option = connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return option.rstrip(b"\0")
+
+
+def test_within_a_machine_nothing_is_paced_whatever_the_system_is_set_to() -> None:
+    """BBR holds bytes back by timers; both ends of a connection are told not to."""
+    with world() as there:
+        _, connection = there.joined()
+        ends = [connection, there.server.connections[0]]
+        assert [_congestion_control(each) for each in ends] == [b"reno", b"reno"]
+
+
+def test_towards_other_machines_the_systems_choice_stays() -> None:
+    with socket.socket() as untouched, socket.socket() as prepared:
+        prepare(prepared, "192.0.2.1")
+        option = socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16
+        assert prepared.getsockopt(*option) == untouched.getsockopt(*option)

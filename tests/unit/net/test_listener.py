@@ -10,7 +10,8 @@ import pytest
 from net_vocabulary import TOKEN, world
 
 from rewake.model.errors import UsageError
-from rewake.net.listener import CannotListen, Listener, PortTaken, is_loopback
+from rewake.net.addresses import is_loopback
+from rewake.net.listener import CannotListen, Listener, PortTaken
 from rewake.node.messages import Stop
 
 
