@@ -28,7 +28,7 @@ from rewake.stores.writer import LogWriter
 _FRAMES_PER_READ = 64
 # The writer's window is wider than what the node lets be pending, so appending never blocks.
 # A node at its limit lets much gather for a sync; one that keeps up hurries (`rewake.node.load`).
-_LIMITS = Limits(window_bytes=256 << 20, gather_ms=20.0, rest_ms=2.0)
+_LIMITS = Limits(window_bytes=256 << 20, gather_bytes=4 << 20, gather_ms=50.0, rest_ms=2.0)
 _KEEP_NOTHING = Retention(max_bytes=0)
 _KEEP_ALL = Retention()
 
