@@ -6,7 +6,8 @@ node needs and loads the compiled kernels, then behaves as pyspark's own daemon.
 forked afterwards, also one that replaces a killed node, finds all that in its memory.
 
 What always holds: nothing is printed on stdout, which Spark reads; a module that cannot be imported
-is left to the worker, whose error the user sees; no thread of ours runs when workers are forked.
+is left to the worker, whose error the user sees; no thread of ours runs when workers are forked; a
+worker that Spark has cancelled, and hangs up on, ends without a word.
 """
 
 import gc
@@ -15,6 +16,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from types import ModuleType
+from typing import Any
 
 # Its threads would be started by the import of numpy, and would be missing after a fork.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -56,9 +59,24 @@ def serve(for_tasks: Sequence[str]) -> None:
     """Preload what workers of the kind that Spark names need, then be pyspark's daemon."""
     worker = sys.argv[1]
     preload(for_tasks if worker == _TASKS else (*_PLANNING, worker))
-    from pyspark.daemon import manager  # noqa: PLC0415 (only a worker's machine needs it)
+    from pyspark import daemon  # noqa: PLC0415 (only a worker's machine needs it)
 
-    manager()
+    leave_quietly(daemon)
+    daemon.manager()
+
+
+def leave_quietly(daemon: ModuleType) -> None:
+    """Let pyspark's daemon say nothing of workers whose last words found nobody to hear them.
+
+    Spark cancels the tasks of a query that was stopped.  A worker that ends at that moment would
+    leave a traceback on the user's terminal, about nothing that anybody did wrong.
+    """
+
+    def say(*words: Any, **options: Any) -> None:
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            print(*words, **options)  # noqa: T201 (to where pyspark says it)
+
+    vars(daemon)["print"] = say
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewake.connectors.item_stream import ItemSource, ItemStream
-from rewake.lab.bench.rows import median_interval, median_ratio
-from rewake.lab.bench.turns import InTurns, Sample, Turns, rates_of, watch
+from rewake.lab.bench.engine import price_of_logs
+from rewake.lab.bench.rows import median_interval
+from rewake.lab.bench.turns import InTurns, Rate, Sample, Turns, rates_of, watch
 
 TURNS = Turns(contenders=2, settle_ms=20.0, measured_ms=70.0, drain_ms=10.0)
 
@@ -60,7 +61,24 @@ def test_a_rate_is_from_the_time_that_is_measured_and_of_one_round() -> None:
     """Contender 1 is measured from 120 to 190 ms in round 0, and from 220 on in round 1."""
     samples = [Sample(105.0, 1000), Sample(125.0, 2000), Sample(150.0, 2050), Sample(175.0, 2100),
                Sample(195.0, 9000), Sample(225.0, 9500)]  # fmt: skip
-    assert rates_of(TURNS, 1, samples) == {0: pytest.approx(2000.0)}
+    assert rates_of(TURNS, 1, samples) == {0: Rate(pytest.approx(2000.0), 0.0)}
+
+
+def test_what_the_host_took_is_no_time_that_a_query_had() -> None:
+    """A quarter of the ticks from 125 to 175 ms; what it took before is not counted."""
+    samples = [Sample(105.0, 0, 0, 0), Sample(125.0, 2000, 7, 20), Sample(175.0, 2090, 10, 32)]
+    rate = rates_of(TURNS, 1, samples)[0]
+    assert rate == (pytest.approx(1800.0), 0.25)
+    assert rate.of_what_was_left == pytest.approx(2400.0)
+
+
+def test_the_price_of_logs_is_the_median_of_rounds_and_its_row_says_how_sure_it_is() -> None:
+    quick, slow, cut = Rate(100.0, 0.0), Rate(80.0, 0.0), Rate(47.5, 0.5)
+    ratio, by_the_clock = price_of_logs([(cut, quick), (slow, quick), (quick, quick)])
+    assert (ratio.value, ratio.met) == (pytest.approx(0.95), True)
+    assert "3 rounds" in ratio.note
+    assert "between 0.800 and 1.000; the host took 8.3%" in ratio.note
+    assert (by_the_clock.value, by_the_clock.met) == (pytest.approx(0.8), None)
 
 
 class _Worker:
@@ -87,10 +105,9 @@ def test_whole_rounds_are_watched_behind_the_one_that_is_under_way() -> None:
 
     positions = [lambda each=each: each.tuples for each in queries]
     with_logs, without = watch(TURNS, 3, positions, clock=lambda: now_ms / 1e3, sleep=sleep)
-    expected = {2: pytest.approx(90e3), 3: pytest.approx(90e3), 4: pytest.approx(90e3)}
-    assert with_logs == expected
-    assert without.keys() == expected.keys()
-    assert median_ratio(list(with_logs.values()), list(without.values())) == pytest.approx(0.9)
+    for found, tuples_per_s in ((with_logs, 90e3), (without, 100e3)):
+        assert sorted(found) == [2, 3, 4]
+        assert [each.tuples_per_s for each in found.values()] == pytest.approx([tuples_per_s] * 3)
 
 
 def test_a_median_lies_between_ranks_of_what_was_measured() -> None:

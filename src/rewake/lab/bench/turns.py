@@ -22,10 +22,11 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from rewake.lab.report.facts import stolen_ticks
 from rewake.model.connectors import Source, SourceReader
 from rewake.model.stream_event import StreamEvent
 
-__all__ = ["InTurns", "Sample", "Turns", "rates_of", "watch"]
+__all__ = ["InTurns", "Rate", "Sample", "Turns", "rates_of", "watch"]
 
 _LOOK_SECONDS: Final = 0.005
 
@@ -111,10 +112,27 @@ class _ReaderInTurns:
 
 
 class Sample(NamedTuple):
-    """How far a query had come when it was seen to have come further, on the wall clock."""
+    """How far a query had come when it was seen to have come further, on the wall clock.
+
+    And what the host of a virtual machine had taken by then, of all there was; see `stolen_ticks`.
+    """
 
     wall_ms: float
     position: int
+    taken: int = 0
+    total: int = 0
+
+
+class Rate(NamedTuple):
+    """Tuples per second, and the share of the time that the host took meanwhile."""
+
+    tuples_per_s: float
+    stolen: float
+
+    @property
+    def of_what_was_left(self) -> float:
+        """Tuples per second that the host left to the machine."""
+        return self.tuples_per_s / max(1.0 - self.stolen, 0.01)
 
 
 def watch(
@@ -124,8 +142,8 @@ def watch(
     *,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[dict[int, float]]:
-    """Tuples per second of each contender by round, over the next `rounds` whole rounds."""
+) -> list[dict[int, Rate]]:
+    """How fast each contender was by round, over the next `rounds` whole rounds."""
     samples: list[list[Sample]] = [[] for _ in positions]
     # In the one that is under way some may have missed their turn; the next makes caches warm.
     first = turns.at(clock() * 1e3).number + 2
@@ -133,13 +151,13 @@ def watch(
         for position, seen in zip(positions, samples, strict=True):
             where = position()
             if number >= first and (not seen or where > seen[-1].position):
-                seen.append(Sample(now_ms, where))
+                seen.append(Sample(now_ms, where, *stolen_ticks()))
         sleep(_LOOK_SECONDS)
     return [rates_of(turns, contender, seen) for contender, seen in enumerate(samples)]
 
 
-def rates_of(turns: Turns, contender: int, samples: Iterable[Sample]) -> dict[int, float]:
-    """Tuples per second by round, where more than one sample is from the time that is measured."""
+def rates_of(turns: Turns, contender: int, samples: Iterable[Sample]) -> dict[int, Rate]:
+    """How fast it was by round, where more than one sample is from the time that is measured."""
     by_round: dict[int, list[Sample]] = {}
     for each in samples:
         if turns.is_measured(contender, each.wall_ms):
@@ -147,5 +165,8 @@ def rates_of(turns: Turns, contender: int, samples: Iterable[Sample]) -> dict[in
     return {number: _rate(seen[0], seen[-1]) for number, seen in by_round.items() if len(seen) > 1}
 
 
-def _rate(first: Sample, last: Sample) -> float:
-    return (last.position - first.position) / (last.wall_ms - first.wall_ms) * 1e3
+def _rate(first: Sample, last: Sample) -> Rate:
+    return Rate(
+        (last.position - first.position) / (last.wall_ms - first.wall_ms) * 1e3,
+        (last.taken - first.taken) / max(last.total - first.total, 1),
+    )

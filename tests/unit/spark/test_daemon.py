@@ -1,0 +1,47 @@
+"""The process that Python workers are forked from: what it leaves unsaid."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+# pyspark's own worker, with a task that writes and ends: its buffered words go out when it leaves.
+_LEAVING = """
+import socket, sys
+import pyspark.worker
+from pyspark import daemon
+from rewake.spark.daemon import leave_quietly
+
+leave_quietly(daemon)
+sys.argv[1:] = ["pyspark.worker"]
+here, there = socket.socketpair()
+
+
+def task(infile, outfile):
+    outfile.write(b"last words")
+    {then}
+
+
+pyspark.worker.main = task
+assert daemon.worker(here, True) == 0
+"""
+
+
+def _left(then: str) -> str:
+    """What a worker printed on stderr that ended after this."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _LEAVING.format(then=then)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert not ended.stdout
+    return ended.stderr
+
+
+def test_a_worker_that_spark_hung_up_on_ends_without_a_word() -> None:
+    assert not _left("there.close()")
+
+
+def test_every_other_trouble_of_a_worker_is_still_told() -> None:
+    assert "OSError" in _left("import os; os.close(outfile.fileno())")
