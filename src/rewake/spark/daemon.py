@@ -14,7 +14,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -71,12 +71,20 @@ def leave_quietly(daemon: ModuleType) -> None:
     Spark cancels the tasks of a query that was stopped.  A worker that ends at that moment would
     leave a traceback on the user's terminal, about nothing that anybody did wrong.
     """
+    original: Callable[..., int] = daemon.worker
+
+    def worker(*connected: Any) -> int:
+        try:
+            return original(*connected)
+        except BrokenPipeError:
+            return 1  # the daemon waits until the connection is closed, which it is, and ends
 
     def say(*words: Any, **options: Any) -> None:
         if not isinstance(sys.exc_info()[1], BrokenPipeError):
             print(*words, **options)  # noqa: T201 (to where pyspark says it)
 
-    vars(daemon)["print"] = say
+    # By its settings pyspark raises what it could not send, or prints it.
+    vars(daemon).update(worker=worker, print=say)
 
 
 if __name__ == "__main__":
