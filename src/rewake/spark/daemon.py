@@ -79,12 +79,7 @@ def leave_quietly(daemon: ModuleType) -> None:
         except BrokenPipeError:
             return 1  # the daemon waits until the connection is closed, which it is, and ends
 
-    def say(*words: Any, **options: Any) -> None:
-        if not isinstance(sys.exc_info()[1], BrokenPipeError):
-            print(*words, **options)  # noqa: T201 (to where pyspark says it)
-
-    # By its settings pyspark raises what it could not send, or prints it.
-    vars(daemon).update(worker=worker, print=say)
+    vars(daemon)["worker"] = worker
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sample_drill import SECONDS, sample_drill
 
-from rewake.lab.bench.latency import Second, Ticks, alone, latency_rows, seconds_of
+from rewake.lab.bench.latency import Second, alone, latency_rows, seconds_of
+from rewake.lab.bench.ticks import Ticks
 
 
 def _second(latency: float, stolen: float) -> Second:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.lab.bench.engine import price_of_logs
 from rewake.lab.bench.rows import median_interval
+from rewake.lab.bench.ticks import Ticks
 from rewake.lab.bench.turns import InTurns, Rate, Sample, Turns, rates_of, watch
 
 TURNS = Turns(contenders=2, settle_ms=20.0, measured_ms=70.0, drain_ms=10.0)
@@ -59,14 +60,16 @@ def test_a_source_is_read_in_its_turn_alone_and_nothing_is_left_out() -> None:
 
 def test_a_rate_is_from_the_time_that_is_measured_and_of_one_round() -> None:
     """Contender 1 is measured from 120 to 190 ms in round 0, and from 220 on in round 1."""
-    samples = [Sample(105.0, 1000), Sample(125.0, 2000), Sample(150.0, 2050), Sample(175.0, 2100),
-               Sample(195.0, 9000), Sample(225.0, 9500)]  # fmt: skip
+    seen = [(105.0, 1000), (125.0, 2000), (150.0, 2050), (175.0, 2100), (195.0, 9000),
+            (225.0, 9500)]  # fmt: skip
+    samples = [Sample(Ticks(wall_ms), position) for wall_ms, position in seen]
     assert rates_of(TURNS, 1, samples) == {0: Rate(pytest.approx(2000.0), 0.0)}
 
 
 def test_what_the_host_took_is_no_time_that_a_query_had() -> None:
     """A quarter of the ticks from 125 to 175 ms; what it took before is not counted."""
-    samples = [Sample(105.0, 0, 0, 0), Sample(125.0, 2000, 7, 20), Sample(175.0, 2090, 10, 32)]
+    seen = [(Ticks(105.0, 0, 0), 0), (Ticks(125.0, 7, 20), 2000), (Ticks(175.0, 10, 32), 2090)]
+    samples = [Sample(*each) for each in seen]
     rate = rates_of(TURNS, 1, samples)[0]
     assert rate == (pytest.approx(1800.0), 0.25)
     assert rate.of_what_was_left == pytest.approx(2400.0)

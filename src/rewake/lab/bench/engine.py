@@ -21,7 +21,7 @@ from typing import Any
 from rewake.connectors.file_sink import FileSink
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
-from rewake.lab.bench.latency import Second, Ticks, alone, latency_rows, seconds_of
+from rewake.lab.bench.latency import Second, alone, latency_rows, seconds_of
 from rewake.lab.bench.rows import (
     Measured,
     Part,
@@ -30,13 +30,14 @@ from rewake.lab.bench.rows import (
     Shown,
     measure,
     median_interval,
+    median_ratio,
 )
+from rewake.lab.bench.ticks import Ticks
 from rewake.lab.bench.turns import InTurns, Rate, Turns, watch
 from rewake.lab.drill.kept import course_of
 from rewake.lab.drill.queries import ItemDrill
 from rewake.lab.drill.run import DrillResult, run_drill
 from rewake.lab.drill.when import Strike
-from rewake.lab.report.facts import stolen_ticks
 from rewake.model.connectors import Source
 from rewake.model.errors import OperatingFault
 from rewake.net.running import RunningQuery
@@ -149,18 +150,16 @@ def _with_and_without_logs(session: Any, parent: Path, rounds: int) -> list[tupl
 
 def price_of_logs(rounds: Sequence[tuple[Rate, Rate]]) -> list[Row]:
     """What is left of the throughput with logs, of rounds with and without."""
-    ratios = [
-        with_logs.of_what_was_left / without.of_what_was_left for with_logs, without in rounds
-    ]
+    ratios = [logged.of_what_was_left / bare.of_what_was_left for logged, bare in rounds]
     low, high = median_interval(ratios)
-    by_the_clock = [with_logs.tuples_per_s / without.tuples_per_s for with_logs, without in rounds]
+    with_logs, without = ([both[place].tuples_per_s for both in rounds] for place in (0, 1))
     stolen = statistics.mean(each.stolen for both in rounds for each in both)
     return [
         Row("with / without fault tolerance", statistics.median(ratios), "ratio", ">= 0.9",
             f"both at once, in turns, per second that the host of this virtual machine left to it; "
             f"{len(ratios)} rounds, the median is 95% sure to lie between {low:.3f} and "
             f"{high:.3f}; the host took {stolen:.1%}"),
-        Row("the same, per second of the clock", statistics.median(by_the_clock), "ratio"),
+        Row("the same, per second of the clock", median_ratio(with_logs, without), "ratio"),
     ]  # fmt: skip
 
 
@@ -214,7 +213,7 @@ def _round(session: Any, parent: Path, drill: ItemDrill) -> list[Second]:
     ticks: list[Ticks] = []
     result = _drilled(
         session, parent, drill, [],
-        lambda *_: ticks.append(Ticks(time.time() * 1e3, *stolen_ticks())),
+        lambda *_: ticks.append(Ticks.at(time.time() * 1e3)),
     )  # fmt: skip
     return seconds_of(result, ticks)
 

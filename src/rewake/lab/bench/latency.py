@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewake.lab.bench.rows import Row
-from rewake.lab.drill.run import DrillResult, closing_times
+from rewake.lab.bench.ticks import Ticks
+from rewake.lab.drill.run import DrillResult
 
-__all__ = ["Second", "Ticks", "alone", "latency_rows", "seconds_of"]
+__all__ = ["Second", "alone", "latency_rows", "seconds_of"]
 
 # A host that takes no more of the time than this leaves the machine alone.
 _ALONE: Final = 0.01
@@ -29,14 +30,6 @@ _SECOND_MS: Final = 1000.0
 _WORKED_OFF_MS: Final = 500.0
 # Results that are due at the end of a second are still on their way for about so long.
 _ON_THEIR_WAY_MS: Final = 100.0
-
-
-class Ticks(NamedTuple):
-    """What the host had taken at a time, and all that there was; see `stolen_ticks`."""
-
-    wall_ms: float
-    taken: int
-    total: int
 
 
 class Second(NamedTuple):
@@ -52,13 +45,7 @@ class Second(NamedTuple):
 def seconds_of(result: DrillResult, ticks: Sequence[Ticks]) -> list[Second]:
     """One run at a rate, but for its first second, which fills caches and windows."""
     assert result.origin_ms is not None
-    due = np.concatenate(
-        [
-            result.drill.due_ms(closing_times(each.batch), result.origin_ms)
-            for shard in result.arrivals
-            for each in shard
-        ]
-    )
+    due = np.concatenate([result.due_ms(each) for shard in result.arrivals for each in shard])
     latencies = result.latencies_ms()
     number = ((due - result.origin_ms) // _SECOND_MS).astype(np.int64)
     found = []
@@ -75,8 +62,7 @@ def _stolen(ticks: Sequence[Ticks], start_ms: float, end_ms: float) -> float:
     """The share of the time that the host took from `start_ms` to `end_ms`."""
     times = [each.wall_ms for each in ticks]
     before, after = (bisect_left(times, each) for each in (start_ms, end_ms))
-    first, last = ticks[max(before - 1, 0)], ticks[min(after, len(ticks) - 1)]
-    return (last.taken - first.taken) / max(last.total - first.total, 1)
+    return ticks[max(before - 1, 0)].stolen_until(ticks[min(after, len(ticks) - 1)])
 
 
 def alone(rounds: Sequence[Sequence[Second]]) -> list[Second]:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rewake.lab.report.facts import stolen_ticks
+from rewake.lab.bench.ticks import Ticks
 from rewake.model.connectors import Source, SourceReader
 from rewake.model.stream_event import StreamEvent
 
@@ -112,15 +112,10 @@ class _ReaderInTurns:
 
 
 class Sample(NamedTuple):
-    """How far a query had come when it was seen to have come further, on the wall clock.
+    """How far a query had come when it was seen to have come further."""
 
-    And what the host of a virtual machine had taken by then, of all there was; see `stolen_ticks`.
-    """
-
-    wall_ms: float
+    ticks: Ticks
     position: int
-    taken: int = 0
-    total: int = 0
 
 
 class Rate(NamedTuple):
@@ -151,7 +146,7 @@ def watch(
         for position, seen in zip(positions, samples, strict=True):
             where = position()
             if number >= first and (not seen or where > seen[-1].position):
-                seen.append(Sample(now_ms, where, *stolen_ticks()))
+                seen.append(Sample(Ticks.at(now_ms), where))
         sleep(_LOOK_SECONDS)
     return [rates_of(turns, contender, seen) for contender, seen in enumerate(samples)]
 
@@ -160,13 +155,12 @@ def rates_of(turns: Turns, contender: int, samples: Iterable[Sample]) -> dict[in
     """How fast it was by round, where more than one sample is from the time that is measured."""
     by_round: dict[int, list[Sample]] = {}
     for each in samples:
-        if turns.is_measured(contender, each.wall_ms):
-            by_round.setdefault(turns.at(each.wall_ms).number, []).append(each)
+        wall_ms = each.ticks.wall_ms
+        if turns.is_measured(contender, wall_ms):
+            by_round.setdefault(turns.at(wall_ms).number, []).append(each)
     return {number: _rate(seen[0], seen[-1]) for number, seen in by_round.items() if len(seen) > 1}
 
 
 def _rate(first: Sample, last: Sample) -> Rate:
-    return Rate(
-        (last.position - first.position) / (last.wall_ms - first.wall_ms) * 1e3,
-        (last.taken - first.taken) / max(last.total - first.total, 1),
-    )
+    seconds = (last.ticks.wall_ms - first.ticks.wall_ms) / 1e3
+    return Rate((last.position - first.position) / seconds, first.ticks.stolen_until(last.ticks))

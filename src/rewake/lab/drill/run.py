@@ -175,23 +175,24 @@ class DrillResult:
             if (recovered := self.recovery(blow)) is not None
         ]
 
+    def due_ms(self, arrival: Arrival) -> Any:
+        """When the last tuple of each of these results was due, of a run with a pace."""
+        assert self.origin_ms is not None
+        times = arrival.batch.column("max_item_time").to_numpy(zero_copy_only=False)
+        return self.drill.due_ms(times.astype(np.int64), self.origin_ms)
+
     def latencies_ms(self, *, outages: bool = True) -> np.ndarray[Any, Any]:
         """From the moment a result's last tuple was due to its arrival; empty without a rate."""
         if self.drill.rate is None or self.origin_ms is None:
             return np.zeros(0)
         spans = [] if outages else self.outages()
         found = [
-            each.wall_ms - self.drill.due_ms(closing_times(each.batch), self.origin_ms)
+            each.wall_ms - self.due_ms(each)
             for shard in self.arrivals
             for each in shard
             if not any(start <= each.at <= end for start, end in spans)
         ]
         return np.concatenate(found) if found else np.zeros(0)
-
-
-def closing_times(batch: pa.RecordBatch) -> Any:
-    """The item time, in microseconds, of the last tuple of each result."""
-    return batch.column("max_item_time").to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 class Watcher:

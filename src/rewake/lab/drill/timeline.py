@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rewake.lab.drill.run import DrillResult, closing_times
+from rewake.lab.drill.run import DrillResult
 
 STEP_SECONDS = 0.1
 
@@ -39,8 +39,7 @@ def timeline(result: DrillResult) -> Timeline:
         if 0 <= step < counts.size:
             counts[step] += each.batch.num_rows
             if result.origin_ms is not None:
-                due = result.drill.due_ms(closing_times(each.batch), result.origin_ms)
-                latencies[step].append(each.wall_ms - due)
+                latencies[step].append(each.wall_ms - result.due_ms(each))
     p50, p99 = (_percentiles(latencies, which) for which in (50, 99))
     return Timeline(edges[:-1] - start, rate, counts / STEP_SECONDS, p50, p99)
 

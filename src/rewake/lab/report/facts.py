@@ -67,19 +67,6 @@ def facts_now() -> Facts:
     )
 
 
-def stolen_ticks() -> tuple[int, int]:
-    """What the host of a virtual machine has taken from its processors so far, and all there was.
-
-    In ticks; nothing of either where the system does not tell.
-    """
-    try:
-        with open("/proc/stat", encoding="ascii") as file:
-            ticks = [int(each) for each in file.readline().split()[1:9]]
-    except (OSError, ValueError):
-        return 0, 0
-    return ticks[-1], sum(ticks)
-
-
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
