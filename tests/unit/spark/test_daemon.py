@@ -38,7 +38,8 @@ def _left(then: str) -> tuple[str, str]:
     """With what a worker ended after this, and what it printed on stderr."""
     ended = subprocess.run(
         [sys.executable, "-c", _LEAVING.format(then=then)],
-        capture_output=True, text=True, timeout=120, check=False, env=os.environ | _AS_SPARK_SETS_IT,
+        capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | _AS_SPARK_SETS_IT,
     )  # fmt: skip
     return ended.stdout.strip(), ended.stderr
 
