@@ -330,6 +330,7 @@ class NodeHost:
     def _heartbeat(self) -> None:
         self._tell_progress()
         self._perform("tick", self._node.tick(time.monotonic() * 1e3))
+        self._recovery.look_around()
         self._recovery.keep_rates_at(self._loop.now(), self._node)
         self._loop.call_after(HEARTBEAT_MS / 1e3, self._heartbeat)
 

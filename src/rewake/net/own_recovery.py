@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from rewake.net.calibration import HOPS_MS, Kept, go_on_with_rates, keep_rates
+from rewake.net.pressure import counted_now
 from rewake.net.recoveries import KeptRecovery, keep_recovery
 from rewake.node.node import Node
 from rewake.recovery.rates import Costs, RecoveryRates
@@ -113,6 +114,11 @@ class OwnRecovery:
         self.timings["recovery_achieved_ms"] = recovery.achieved_ms
         if recovery.predicted_ms is not None:
             self.timings["recovery_predicted_ms"] = recovery.predicted_ms
+
+    def look_around(self) -> None:
+        """Whether the machine is under pressure, where a promise would suffer from it."""
+        if self.rates is not None:
+            self.rates.pressure.look(counted_now())
 
     def keep_rates_at(self, now: float, node: Node) -> None:
         """Keep rates now and then: whatever was seen may be lost at any moment."""

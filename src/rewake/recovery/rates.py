@@ -11,9 +11,10 @@ A window is a record like any other.  A pane of a join is not: it may be megabyt
 takes about what leaving its CHECK took.  So what open parts take to load is reckoned by that, where
 it is much.
 
-Costs are estimated as networks estimate their timeouts (Jacobson 1988).  A prediction is what is to
-be expected: it is made of means.  A promise is meant to hold: it is made of means and twice the
-mean deviation of what was seen; what a recovery will hardly exceed is `at_worst_ms`.
+A prediction is what is to be expected: it is made of means.  A promise is meant to hold: each part,
+fixed, load and replay, is taken as many times as its `Margin` says, which is learnt from how far
+predictions were off, and as many times again as the machine is under more `Pressure` than usual.
+What a recovery will hardly exceed is `at_worst_ms`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rewake.model.errors import UsageError
+from rewake.recovery.margins import Margin
+from rewake.recovery.pressure import Pressure
 
 __all__ = ["Costs", "Estimate", "RecoveryRates"]
 
@@ -60,10 +63,14 @@ class Costs:
     work_us: float = 0.05
     check_us: float = 0.5
     fixed_ms: float = 100.0
+    # How many times that each part may take, as far as rehearsals show.
+    fixed_margin: float = 2.0
+    load_margin: float = 1.5
+    replay_margin: float = 1.5
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise UsageError(f"a cost must be positive, but {name} is {value}")
 
     def to_json(self) -> dict[str, float]:
@@ -80,7 +87,7 @@ class Costs:
 
 
 class Estimate:
-    """A cost that varies: `mean`, and `high`, which few samples exceed.
+    """The mean of a cost that varies.
 
     What it begins with counts as one sample, so the first few that are seen count for much; later
     ones count `weight`.
@@ -88,7 +95,6 @@ class Estimate:
 
     def __init__(self, first: float, weight: float = _SELDOM) -> None:
         self.mean = first
-        self.deviation = first / 8
         self._weight = weight
         self._seen = 1
 
@@ -101,24 +107,17 @@ class Estimate:
         weight = max(1 / self._seen, self._weight)
         error = (sample if sure else min(sample, _FAR * self.mean)) - self.mean
         self.mean += error * weight
-        # A deviation must be believed sooner than its end: it is what a promise stands on.
-        self.deviation += (abs(error) - self.deviation) * min(2 * weight, 0.5)
-
-    @property
-    def high(self) -> float:
-        """What it will hardly exceed."""
-        return self.mean + 2 * self.deviation
 
     def kept(self) -> list[float]:
         """All of it, as numbers."""
-        return [self.mean, self.deviation, self._seen]
+        return [self.mean, self._seen]
 
     def go_on(self, kept: Sequence[float]) -> None:
         """From what `kept` gave."""
-        mean, deviation, seen = map(float, kept)
-        if not (0 < mean < math.inf and 0 <= deviation < math.inf and 1 <= seen < math.inf):
+        mean, seen = map(float, kept)
+        if not (0 < mean < math.inf and 1 <= seen < math.inf):
             raise UsageError(f"this is no estimate of a cost: {list(kept)}")
-        self.mean, self.deviation, self._seen = mean, deviation, int(seen)
+        self.mean, self._seen = mean, int(seen)
 
 
 class _Tally:
@@ -142,10 +141,19 @@ class _Tally:
             self._count, self._elapsed_us, self._was_far = 0, 0.0, far
 
 
+def _learn(margin: Margin, estimate: Estimate, took: float) -> None:
+    """From what a part of a recovery took: first how far off it was, then what to expect."""
+    took = max(took, _LEAST)
+    margin.observe(estimate.mean, took)
+    estimate.observe(took)
+
+
 class RecoveryRates:
     """The costs of one fragment's recovery, as they are known now."""
 
     def __init__(self, costs: Costs | None = None) -> None:
+        # What the machine is under now is not a matter of what was learnt.
+        self.pressure = Pressure()
         self.start_from(costs or Costs())
 
     def start_from(self, costs: Costs) -> None:
@@ -157,19 +165,25 @@ class RecoveryRates:
         # A replayed tuple costs this many times what a processed one does: it is made again, sent
         # and applied, but leaves no footprint.
         self._replay_ratio = Estimate(costs.replay_us / costs.work_us)
+        self._fixed_margin = Margin(costs.fixed_margin)
+        self._load_margin = Margin(costs.load_margin)
+        self._replay_margin = Margin(costs.replay_margin)
         self._look_us = self._looked_us = 0.0
         self._worked = _Tally(self._work, _TUPLES_IN_SAMPLE, _LONG_US)
         self._checked = _Tally(self._check, _CHECKS_IN_SAMPLE)
 
     # --- over restarts -----------------------------------------------------------------------
 
-    def _estimates(self) -> dict[str, Estimate]:
+    def _estimates(self) -> dict[str, Estimate | Margin]:
         return {
             "load_us": self._load,
             "work_us": self._work,
             "check_us": self._check,
             "fixed_ms": self._fixed,
             "replay_ratio": self._replay_ratio,
+            "fixed_margin": self._fixed_margin,
+            "load_margin": self._load_margin,
+            "replay_margin": self._replay_margin,
         }
 
     def kept(self) -> dict[str, list[float]]:
@@ -236,26 +250,28 @@ class RecoveryRates:
         costs = self.costs
         load_us = max(load_us - parts * self.part_us, 0.0)
         if records >= _MANY_RECORDS:
-            self._load.observe(max(load_us / records, _LEAST))
+            _learn(self._load_margin, self._load, load_us / records)
         else:
             fixed_ms += max(load_us - records * costs.load_us, 0.0) / 1e3
         if tuples >= _MANY_TUPLES or tuples * costs.replay_us >= _LONG_US:
-            self._replay_ratio.observe(max(replay_us / tuples / costs.work_us, _LEAST))
+            ratio = replay_us / tuples / costs.work_us
+            _learn(self._replay_margin, self._replay_ratio, ratio)
         else:
             fixed_ms += max(replay_us - tuples * costs.replay_us, 0.0) / 1e3
-        self._fixed.observe(max(fixed_ms, _LEAST))
+        _learn(self._fixed_margin, self._fixed, fixed_ms)
 
     # --- what follows ------------------------------------------------------------------------
 
     @property
     def load_us(self) -> float:
         """For a record of the extent, as far as can be promised."""
-        return self._load.high
+        return self._load.mean * self._load_margin.factor * self.pressure.factor
 
     @property
     def replay_us(self) -> float:
         """For a tuple that is replayed, as far as can be promised."""
-        return self._work.mean * self._replay_ratio.high
+        expected = self._work.mean * self._replay_ratio.mean
+        return expected * self._replay_margin.factor * self.pressure.factor
 
     @property
     def work_us(self) -> float:
@@ -280,7 +296,7 @@ class RecoveryRates:
     @property
     def fixed_ms(self) -> float:
         """For what does not depend on the state, as far as can be promised."""
-        return self._fixed.high
+        return self._fixed.mean * self._fixed_margin.factor * self.pressure.factor
 
     def predicted_ms(self, records: float, tuples: float, parts: float = 0) -> float:
         """How long a recovery is expected to take if the crash were now, with these open parts."""
@@ -299,6 +315,7 @@ class RecoveryRates:
             "worst_load_us": self.load_us,
             "worst_replay_us": self.replay_us,
             "worst_fixed_ms": self.fixed_ms,
+            "pressure": self.pressure.factor,
         }
 
     @property
@@ -310,4 +327,7 @@ class RecoveryRates:
             work_us=self._work.mean,
             check_us=max(self._check.mean, _LEAST),
             fixed_ms=self._fixed.mean,
+            fixed_margin=self._fixed_margin.factor,
+            load_margin=self._load_margin.factor,
+            replay_margin=self._replay_margin.factor,
         )

@@ -21,7 +21,10 @@ from rewake.recovery.policies.recover_within import Outlook, RecoverWithin
 from rewake.recovery.rates import Costs, Estimate, RecoveryRates
 
 SCHEMA = pa.schema([("item", pa.int64()), ("price", pa.int64())])
-COSTS = Costs(load_us=1, replay_us=0.5, work_us=0.5, check_us=2.5, fixed_ms=20)
+COSTS = Costs(
+    load_us=1, replay_us=0.5, work_us=0.5, check_us=2.5, fixed_ms=20,
+    fixed_margin=1.25, load_margin=1.25, replay_margin=1.25,
+)  # fmt: skip
 TURN = 200
 Keys = Callable[[np.random.Generator, int, int], np.ndarray]
 
@@ -155,15 +158,12 @@ def test_nonsense_is_refused() -> None:
         Costs(load_us=0)
 
 
-def test_a_cost_that_rises_is_followed_and_kept_on_the_safe_side() -> None:
-    """The estimate is above nearly all samples of a noisy cost."""
+def test_a_cost_that_rises_is_followed() -> None:
+    """What was calibrated is soon forgotten."""
     random = np.random.default_rng(1)
     estimate = Estimate(0.1)
-    exceeded = 0
     for sample in random.gamma(8, 1 / 8, 2000):
-        exceeded += sample > estimate.high
         estimate.observe(sample)
-    assert exceeded < 0.1 * 2000
     assert 0.7 < estimate.mean < 1.3
 
 
@@ -296,7 +296,10 @@ def test_rates_that_are_no_rates_change_nothing() -> None:
     """A damaged file is refused as a whole."""
     rates = RecoveryRates(COSTS)
     before = rates.kept()
-    broken = RecoveryRates().kept() | {"check_us": [-1.0, 0.0, 1.0]}
+    broken = RecoveryRates().kept() | {"check_us": [-1.0, 1.0]}
     with pytest.raises(UsageError, match="no estimate"):
         rates.go_on(broken)
+    assert rates.kept() == before
+    with pytest.raises(UsageError, match="no margin"):
+        rates.go_on(RecoveryRates().kept() | {"load_margin": [float("nan")]})
     assert rates.kept() == before

@@ -40,8 +40,6 @@ _FOR_LOOKS = 0.5
 _PURSE_MS = 100.0
 # A shortage that lasts so long is told.
 _SHORT_MS = 1000.0
-# Of what loading and replaying may take, left for what rates do not foresee.
-_MARGIN = 0.15
 # Below this share of what may be spent nothing has to be looked at.
 _EARLIEST = 0.3
 # From this share on a window may leave its CHECK a little early.
@@ -193,7 +191,7 @@ class RecoverWithin:
 
     def _spendable_us(self, extent: Extent) -> float:
         """What loading and replaying may take: by the target, or what can be reached at best."""
-        wanted = (self.target_ms - self.rates.fixed_ms) * (1 - _MARGIN) * 1e3
+        wanted = (self.target_ms - self.rates.fixed_ms) * 1e3
         wanted -= extent.open_windows * self.rates.part_us
         least = _WORTHWHILE * self.rates.fixed_ms * 1e3
         return max(wanted, least, _REACHABLE * extent.open_windows * self.rates.load_us)
@@ -234,8 +232,18 @@ class RecoverWithin:
         predicted = self.rates.predicted_ms(extent.records, extent.tuples, parts)
         worst = self.rates.at_worst_ms(extent.records, extent.tuples, parts)
         best = self.rates.at_worst_ms(_REACHABLE * parts, 0, parts)
-        advice = self._advice(extent, worst, best)
+        advice = self._under_pressure(self._advice(extent, worst, best), worst)
         return Outlook(predicted, worst, self.target_ms, best, self._checks, advice)
+
+    def _under_pressure(self, advice: str, worst: float) -> str:
+        """What is said while the machine gives less than usual: that it is so, and what follows."""
+        words = self.rates.pressure.words
+        if not words or worst <= self.target_ms:
+            return advice
+        return f"{words}: " + (
+            advice
+            or f"a crash now may cost up to {worst:.0f} ms where {self.target_ms:.0f} are promised"
+        )
 
     def _advice(self, extent: Extent, worst: float, best: float) -> str:
         target, since = self.target_ms, self._short_since_ms
