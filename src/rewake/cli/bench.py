@@ -198,6 +198,7 @@ Examples:
   rewake bench recover-within --quick
   rewake bench recover-within --report promises.html     every drill in promises-data
   rewake bench recover-within --json > promises.json
+  rewake bench recover-within --beside 0.5               beside one that takes half a processor
 
 Takes 15 to 20 minutes, with --quick 3.  Ctrl-C ends it early: what is complete is shown and kept.
 Exits with 0 whether or not the targets are met, with 4 when a result is wrong.
@@ -210,6 +211,12 @@ def recover_within(
         Path, typer.Option(help="Where the logs of the runs are kept: the disk to measure.")
     ] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer kills, rougher figures.")] = False,
+    beside: Annotated[
+        float,
+        typer.Option(
+            help="Measure beside a process that takes this share of a processor.", min=0, max=1
+        ),
+    ] = 0,
     report: _Report = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
@@ -217,12 +224,13 @@ def recover_within(
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
 
     from rewake.cli.drill_run import command_line  # noqa: PLC0415
+    from rewake.lab.bench.beside import taking  # noqa: PLC0415
     from rewake.lab.bench.recover_within import FULL, QUICK, run  # noqa: PLC0415
     from rewake.lab.bench.recover_within_report import keep, show  # noqa: PLC0415
     from rewake.lab.bench.recover_within_runs import WrongResults  # noqa: PLC0415
 
     facts, path = _facts(report), None if report is None else report.absolute()
-    with Console(stderr=True).status("starting") as status:
+    with Console(stderr=True).status("starting") as status, taking(beside):
         try:
             evidence = run(
                 folder.absolute(),

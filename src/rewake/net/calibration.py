@@ -175,7 +175,7 @@ def _recovered(frames: list[Frame]) -> ContinuousEventualCheckpointing:
 
 
 def _opened_again_seconds(place: Path, clock: Clock) -> list[float]:
-    """Again and again, open a log as the successor of its writer, read it and make a first frame durable."""
+    """Open a log as the successor of its writer, read it, make a first frame durable; each time."""
     create_log(place, "calibration")
     record = TurnRecord(0, 0, 0, 0, 1, (Section(SectionKind.RESULTS, bytes(1000)),))
     with open_log_writer(place, epoch=1) as writer:

@@ -13,7 +13,7 @@ __all__ = ["counted_now"]
 
 _STAT: Final = Path("/proc/stat")
 _VMSTAT: Final = Path("/proc/vmstat")
-# The ticks of a line of /proc/stat: the eighth is what the host took; those behind it are in others.
+# The ticks of a line of /proc/stat: the eighth is what the host took, and others count the rest.
 _TICKS: Final = 8
 _PAGE_MB: Final = os.sysconf("SC_PAGESIZE") / 1e6
 
