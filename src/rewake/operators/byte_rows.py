@@ -52,8 +52,9 @@ def check_state(columns: Sequence[Array], total: int) -> None:
             if column.size != total:
                 raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
             continue
-        lengths = columns[place - 1]
-        if np.any(lengths < -1) or int(np.maximum(lengths, 0).sum(dtype=np.int64)) != column.size:
+        lengths = columns[max(place - 1, 0)]
+        filled = np.maximum(lengths, 0).sum(dtype=np.int64)
+        if lengths.dtype != np.int32 or np.any(lengths < -1) or int(filled) != column.size:
             raise DamagedFrame(f"the texts of {total} parts do not fill their {column.size} bytes")
 
 

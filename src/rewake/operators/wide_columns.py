@@ -18,6 +18,8 @@ __all__ = [
     "DecimalColumn",
     "TextColumn",
     "TextValues",
+    "decimal_results",
+    "decimal_summed",
     "decimal_view",
     "halves",
     "largest_and_smallest",
@@ -29,6 +31,21 @@ TextValues = tuple[Array, Bytes]
 
 _MOST_DIGITS = 38
 _SUM_DIGITS, _AVERAGE_DIGITS = 10, 4
+
+
+def decimal_results(kind: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
+    """The types of sums and of averages of decimals of a type."""
+    digits, scale = kind.precision, kind.scale
+    more = max(scale, min(_MOST_DIGITS, scale + _AVERAGE_DIGITS))
+    return (
+        pa.decimal128(min(_MOST_DIGITS, digits + _SUM_DIGITS), scale),
+        pa.decimal128(min(_MOST_DIGITS, digits + _AVERAGE_DIGITS), more),
+    )
+
+
+def decimal_summed(average: pa.DataType) -> pa.DataType:
+    """A type for the sums behind averages of a type, whatever the values had."""
+    return pa.decimal128(_MOST_DIGITS, average.scale - _AVERAGE_DIGITS)
 
 
 def halves(number: int) -> tuple[int, int]:
@@ -67,12 +84,7 @@ class DecimalColumn(_WideColumn):
     def __init__(self, field: pa.Field, place: int) -> None:
         super().__init__(field, place)
         self.numeric = True
-        digits, scale = self.kind.precision, self.kind.scale
-        self.sum_kind = pa.decimal128(min(_MOST_DIGITS, digits + _SUM_DIGITS), scale)
-        self.average_kind = pa.decimal128(
-            min(_MOST_DIGITS, digits + _AVERAGE_DIGITS),
-            max(scale, min(_MOST_DIGITS, scale + _AVERAGE_DIGITS)),
-        )
+        self.sum_kind, self.average_kind = decimal_results(self.kind)
 
     def values(self, batch: pa.RecordBatch) -> Array:
         """Lower and upper halves; where values are null, anything."""
