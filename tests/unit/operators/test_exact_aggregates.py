@@ -1,5 +1,6 @@
 """Decimals in aggregates and as keys, exact to the last digit; texts in aggregates."""
 
+import tracemalloc
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
@@ -250,6 +251,20 @@ def test_the_last_status_of_each_key_is_kept_while_others_come_and_go():
         found = results(made, batch(pa.string(), values, keys), 200 * turn)
         assert {row["k"]: row["last_x"] for row in found} == {key: last[key] for key in set(keys)}
         assert all(row["max_x"] == largest[row["k"]] for row in found)
+
+
+def test_texts_that_no_window_holds_any_more_take_no_memory():
+    """Sixty megabytes pass through ten windows that hold some kilobytes."""
+    made = operator(pa.string(), Last("x"), Max("x"), window=running())
+    values = [f"{number:0>3}" * 500 for number in range(700)]
+    event = batch(pa.string(), values, [number % 10 for number in range(700)])
+    results(made, event)
+    tracemalloc.start()
+    for turn in range(1, 60):
+        made.process(StreamEvent(700 * turn, event))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 12_000_000
 
 
 def test_sums_of_texts_are_refused():
