@@ -15,7 +15,13 @@ from rewake.operators.key_tables import BytesTable, IntegerTable
 from rewake.operators.keys import GroupBy
 
 SETS = [["int64"], ["string"], ["int64", "string"], ["uint64"], ["float32"], ["bool", "binary"]]
-SETS += [["dictionary"], ["timestamp", "int8"], ["large_string", "uint32"]]
+SETS += [
+    ["dictionary"],
+    ["timestamp", "int8"],
+    ["large_string", "uint32"],
+    ["decimal"],
+    ["decimal", "bool"],
+]
 
 
 class GroupByAgainstDict(RuleBasedStateMachine):

@@ -6,8 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
-from aggregate_cases import CUTS, Case, _engine_functions, cases, examples, instant_of
+from aggregate_cases import (
+    CUTS,
+    Case,
+    _engine_functions,
+    cases,
+    examples,
+    instant_of,
+    oracle_functions,
+)
 from aggregate_runs import TRIED, layout_of, readable
 from hypothesis import given, note
 from hypothesis import strategies as st
@@ -21,6 +30,7 @@ from keyed_cases import (
 from program_cases import ProgramCase, ProgramLife, lives_of, run
 from test_approaches import PRECISE, check_no_crash_shows, check_same
 
+from rewake.lab.oracle import results_of
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.session import operator as sessions
@@ -89,6 +99,7 @@ class Oracle:
         self.clock = NO_TIME
         self.open: dict[Any, list[list[tuple[int, int]]]] = {}
         self.results: list[tuple[Any, ...]] = []
+        self.members: list[list[int]] = []  # of each result: the rows of its tuples
         self.late: list[int] = []
         layout = layout_of(case)
         self._pass(layout.marks.get(0, NO_TIME))
@@ -119,6 +130,7 @@ class Oracle:
             ]
         for end, _, key, each in sorted(over, key=lambda one: one[:2]):
             self.results.append((*key, each[0][0], end, len(each)))
+            self.members.append(sorted(number for _, number in each))
 
 
 @examples(250)
@@ -139,6 +151,25 @@ def test_sessions_are_what_the_oracle_says(program):
     late = [program.case.rows[row] for row in oracle.late]
     assert list(map(repr, readable(output.tables[1]))) == list(map(repr, late))
     assert output.late_tuples == len(oracle.late)
+
+
+_COMPARED = ("count", "sum", "avg", "min", "max", "first", "last")
+
+
+@examples(250)
+@given(session_programs())
+def test_exact_functions_of_sessions_are_what_the_oracle_says(program):
+    """Decimals, texts and times of sessions that grew together are those of all their tuples."""
+    TRIED["cases"] += 1
+    decimals = pa.types.is_decimal(program.case.schema.field("w").type)
+    case = replace(program.case, functions="decimals" if decimals else "others")
+    program = ProgramCase(case=case, cuts=program.cuts)
+    output = run(program, "cec", [], ProgramLife(program.cuts))
+    rows = case.rows_as_dicts()
+    functions = [each for each in oracle_functions(case.functions) if each[0] in _COMPARED]
+    names = [name for _, _, name in functions]
+    expected = [results_of(functions, [rows[n] for n in each]) for each in Oracle(case).members]
+    assert output.tables[0].select(names).to_pylist() == expected
 
 
 @pytest.mark.parametrize("name", PRECISE)

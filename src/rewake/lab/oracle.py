@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Protocol
 
 Row = dict[str, Any]
@@ -47,6 +48,17 @@ def drive(operator: Plain, came: Iterable[tuple[int, Row] | Punctuation]) -> Non
             operator.arrive(*each)
 
 
+def _exact(kind: str, values: list[Decimal]) -> Decimal:
+    """The sum, or the average with four more digits behind the point than the values have."""
+    with localcontext() as context:
+        context.prec, context.rounding = 200, ROUND_HALF_UP
+        total = sum(values, Decimal(0))
+        digits = min(int(value.as_tuple().exponent) for value in values)
+        return (
+            total if kind == "sum" else (total / len(values)).quantize(Decimal(10) ** (digits - 4))
+        )
+
+
 def _result(kind: str, column: str, rows: Sequence[Row], user: UserFunctions) -> Any:
     if kind == "count" and not column:
         return len(rows)
@@ -57,12 +69,14 @@ def _result(kind: str, column: str, rows: Sequence[Row], user: UserFunctions) ->
         return None
     if kind in user:
         return user[kind](values)
+    if kind in ("sum", "avg") and isinstance(values[0], Decimal):
+        return _exact(kind, values)
     if kind == "sum":
         return math.fsum(values) if isinstance(values[0], float) else sum(values)
     if kind == "avg":
         return math.fsum(values) / len(values)
     if kind == "stddev":
-        return statistics.stdev(values) if len(values) > 1 else None
+        return statistics.stdev(map(float, values)) if len(values) > 1 else None
     if kind in ("min", "max"):
         return min(values) if kind == "min" else max(values)
     return values[0] if kind == "first" else values[-1]

@@ -136,7 +136,7 @@ class NotOwner(OperatingFault):
 
 
 class ArithmeticOverflow(OperatingFault):
-    """A sum left the range of 64-bit integers; the turn that caused it was not recorded."""
+    """A sum or average left the range of its type; the turn that caused it was not recorded."""
 
 
 class Unavailable(OperatingFault):

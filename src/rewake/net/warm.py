@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -74,9 +75,16 @@ def _made_up_events(schemas: Sequence[pa.Schema]) -> list[StreamEvent]:
 
 
 def _made_up(field: pa.Field) -> pa.Array:
-    if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-        return pa.array(["warm"] * _ROWS, field.type)
-    return pa.array([1] * _ROWS, pa.int64()).cast(field.type, safe=False)
+    kind, types = field.type, pa.types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.array(["warm"] * _ROWS, kind)
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.array([b"warm"] * _ROWS, kind)
+    if types.is_decimal(kind):
+        return pa.array([Decimal(0)] * _ROWS, kind)
+    if types.is_date32(kind) or types.is_time32(kind):
+        return pa.array([1] * _ROWS, pa.int32()).cast(kind)
+    return pa.array([1] * _ROWS, pa.int64()).cast(kind, safe=False)
 
 
 def _warm_up_usual() -> None:

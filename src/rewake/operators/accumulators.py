@@ -167,11 +167,14 @@ class Accumulator(Protocol):
     def ensure(self, capacity: int) -> None:
         """Make room for part slots below `capacity`."""
 
-    def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:
-        """Add a stream event's values to their parts (slot -1: to none); results of closings."""
+    def run(self, slots: Int32s, values: Any, position: int, closings: Closings) -> Any:
+        """Add a stream event's values to their parts (slot -1: to none); results of closings.
 
-    def columns(self) -> list[Array]:
-        """The state, for snapshots: one array per state column."""
+        What values and results are is between an accumulator and its column.
+        """
+
+    def snapshot(self, slots: Array) -> list[Array]:
+        """The state of parts, in columns."""
 
     def load(self, slots: Array, columns: Sequence[Array]) -> None:
         """Set the state of parts, from the columns of a snapshot."""
@@ -191,9 +194,9 @@ class _Columns:
             for column, identity in zip(self._state, self._identities, strict=True)
         ]
 
-    def columns(self) -> list[Array]:
-        """The state, for snapshots: one array per state column."""
-        return self._state
+    def snapshot(self, slots: Array) -> list[Array]:
+        """The state of parts, in columns."""
+        return [column[slots] for column in self._state]
 
     def load(self, slots: Array, columns: Sequence[Array]) -> None:
         """Set the state of parts, from the columns of a snapshot."""

@@ -30,6 +30,7 @@ from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.byte_rows import check_state, chosen_state
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, field_of
 from rewake.operators.count_routing import CountRouter
@@ -437,15 +438,15 @@ class Aggregate:
                     "a footprint has other columns than this operator writes; the log belongs to "
                     "another operator, or to another version of it"
                 )
-            if any(column.size != total for column in columns[width:]):
-                raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
+            check_state(columns[width:], total)
         frames = [columns[:width] for columns in parts.columns]
         keys = self._keys.table.unpack_all(frames, parts.rows, parts.totals)
         rows = parts.rows_of_all()
-        joined = [
-            np.concatenate([layout[place], *(columns[place] for columns in parts.columns)])[rows]
+        whole = [
+            np.concatenate([layout[place], *(columns[place] for columns in parts.columns)])
             for place in range(width, len(layout))
         ]
+        joined = chosen_state(whole, rows)
         return PartRows(parts.ids, keys, joined[:router_columns]), joined[router_columns:]
 
     def replay(self, event: StreamEvent) -> int:

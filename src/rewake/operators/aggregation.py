@@ -9,8 +9,9 @@ were not there, and to all others as it is: windows count it, so they stand wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,14 @@ from rewake.operators.routing import Routing
 from rewake.operators.stateful import FURTHER_PORTS, Emissions
 from rewake.operators.stateless import plain_batch
 from rewake.operators.user_accumulator import UserAccumulator, UserCodeFailed
+from rewake.operators.wide_accumulators import (
+    DecimalArrival,
+    DecimalExtreme,
+    DecimalSum,
+    TextArrival,
+    TextExtreme,
+)
+from rewake.operators.wide_columns import DecimalColumn, TextColumn, value_column
 
 NO_SLOTS = np.zeros(0, np.int32)
 _ORDERED = (Min, Max, First, Last)
@@ -70,6 +79,7 @@ class Aggregation:
         self._columns: list[ValueColumn] = []
         self._accumulators: list[Accumulator] = []
         self._inputs: list[int] = []  # the column of each accumulator
+        self._readers: list[Callable[[pa.RecordBatch], Any]] = []  # and how it takes its values
         self._shared: dict[tuple[str, int], int] = {}
         self._null_counts: dict[int, SumAccumulator] = {}
         self._capacity = 0
@@ -89,15 +99,17 @@ class Aggregation:
             accumulator = _accumulator_for(function, self._columns[column], self._skips)
             self._accumulators.append(accumulator)
             self._inputs.append(column)
+            self._readers.append(_reader_for(function, self._columns[column]))
         return _Bound(function, column, self._shared[key])
 
     def _column(self, schema: pa.Schema, function: AggregateFunction) -> int:
         use = f"aggregate {function.result_name()!r}"
         field = field_of(schema, function.column, use)
-        column = ValueColumn(field, schema.get_field_index(field.name))
+        column = value_column(field, schema.get_field_index(field.name))
         usable = column.ordered if isinstance(function, _ORDERED) else column.numeric
         if not usable and not isinstance(function, Count):
-            wanted = "numbers, booleans or times" if isinstance(function, _ORDERED) else "numbers"
+            ordered = isinstance(function, _ORDERED)
+            wanted = "numbers, booleans, times, strings or binaries" if ordered else "numbers"
             raise SchemaMismatch(
                 f"{use}: {type(function).__name__} needs {wanted}, but column {field.name!r} is of "
                 f"type {field.type}; cast it upstream"
@@ -109,16 +121,17 @@ class Aggregation:
         return len(self._columns) - 1
 
     def _result_field(self, bound: _Bound) -> pa.Field:
-        function = bound.function
+        function, kind = bound.function, pa.float64()
+        column = self._columns[bound.column] if bound.column >= 0 else None
         if isinstance(function, Count):
             kind = pa.int64()
         elif isinstance(function, _ORDERED):
             kind = self._columns[bound.column].kind
+        elif isinstance(column, DecimalColumn) and isinstance(function, Sum | Avg):
+            kind = column.sum_kind if isinstance(function, Sum) else column.average_kind
         elif isinstance(function, Sum):
             floating = self._columns[bound.column].dtype.kind == "f"
             kind = pa.float64() if floating else pa.int64()
-        else:
-            kind = pa.float64()
         return pa.field(function.result_name(), kind, nullable=not isinstance(function, Count))
 
     def ensure(self, capacity: int) -> None:
@@ -136,7 +149,7 @@ class Aggregation:
 
     def apply(
         self, batch: pa.RecordBatch, position: int, slots: Int32s, closings: Closings
-    ) -> tuple[list[Array], dict[int, Array]]:
+    ) -> tuple[list[Any], dict[int, Array]]:
         """Add values to their parts; merged state and null counts of the windows that closed."""
         column_slots = []
         null_counts = {}
@@ -151,10 +164,10 @@ class Aggregation:
                 column_slots.append(slots)
         try:
             closed = [
-                accumulator.run(
-                    column_slots[place], self._columns[place].values(batch), position, closings
+                accumulator.run(column_slots[place], read(batch), position, closings)
+                for accumulator, place, read in zip(
+                    self._accumulators, self._inputs, self._readers, strict=True
                 )
-                for accumulator, place in zip(self._accumulators, self._inputs, strict=True)
             ]
         except UserCodeFailed as failed:
             raise _named(failed, batch, position) from failed.error
@@ -189,7 +202,7 @@ class Aggregation:
         return self._null_counts[place]
 
     def _result(
-        self, bound: _Bound, closed: list[Array], null_counts: dict[int, Array], counts: Array
+        self, bound: _Bound, closed: list[Any], null_counts: dict[int, Array], counts: Array
     ) -> pa.Array:
         function = bound.function
         present = counts
@@ -201,8 +214,13 @@ class Aggregation:
         valid = None
         if bound.column in null_counts and not present.all():
             valid = present > 0
+        column = self._columns[bound.column]
         if isinstance(function, _ORDERED):
-            return self._columns[bound.column].to_arrow(state, valid)
+            return column.to_arrow(state, valid)
+        if isinstance(column, DecimalColumn) and isinstance(function, Sum | Avg):
+            if isinstance(function, Sum):
+                return column.sums(state, valid)
+            return column.averages(state, present, valid)
         if isinstance(function, Sum):
             kind = pa.int64() if state.dtype.kind == "i" else pa.float64()
             return arrow_array(state, kind, valid)
@@ -221,11 +239,11 @@ class Aggregation:
         """State columns of parts: null counts per column, then each accumulator's state."""
         nothing = np.zeros(slots.size, np.int64)
         columns: list[Array] = [
-            self._null_counts[place].columns()[0][slots] if place in self._null_counts else nothing
+            self._null_counts[place].snapshot(slots)[0] if place in self._null_counts else nothing
             for place in range(len(self._columns))
         ]
         for accumulator in self._accumulators:
-            columns.extend(column[slots] for column in accumulator.columns())
+            columns.extend(accumulator.snapshot(slots))
         return columns
 
     def restore(self, slots: Array, columns: Sequence[Array]) -> None:
@@ -236,7 +254,7 @@ class Aggregation:
             if nulls.any():
                 self._null_counter(place).load(slots, [nulls])
         for accumulator in self._accumulators:
-            width = len(accumulator.columns())
+            width = len(accumulator.snapshot(NO_SLOTS))
             accumulator.load(slots, rest[:width])
             rest = rest[width:]
 
@@ -252,14 +270,35 @@ def _checked_skips(on_error: str, functions: Sequence[AggregateFunction]) -> boo
     return diverts(on_error)
 
 
+def _reader_for(
+    function: AggregateFunction, column: ValueColumn
+) -> Callable[[pa.RecordBatch], Any]:
+    """How a function's values are taken out of a stream event."""
+    if isinstance(column, DecimalColumn) and isinstance(function, Stddev | UserDefined):
+        return column.floats
+    return column.values
+
+
 def _accumulator_for(function: AggregateFunction, column: ValueColumn, skips: bool) -> Accumulator:
+    largest, latest = isinstance(function, Max), isinstance(function, Last)
+    match function, column:
+        case ((Sum() | Avg()), DecimalColumn()):
+            return DecimalSum(column)
+        case ((Min() | Max()), DecimalColumn()):
+            return DecimalExtreme(largest=largest)
+        case ((First() | Last()), DecimalColumn()):
+            return DecimalArrival(latest=latest)
+        case ((Min() | Max()), TextColumn()):
+            return TextExtreme(column, largest=largest)
+        case ((First() | Last()), TextColumn()):
+            return TextArrival(column, latest=latest)
     match function:
         case Sum() | Avg():
             return SumAccumulator(column.dtype, column.name)
         case Min() | Max():
-            return ExtremeAccumulator(column.dtype, largest=isinstance(function, Max))
+            return ExtremeAccumulator(column.dtype, largest=largest)
         case First() | Last():
-            return ArrivalAccumulator(column.dtype, latest=isinstance(function, Last))
+            return ArrivalAccumulator(column.dtype, latest=latest)
         case Stddev():
             return MomentsAccumulator()
         case UserDefined():

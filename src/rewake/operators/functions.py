@@ -41,22 +41,22 @@ class Count(AggregateFunction):
 
 @dataclass(frozen=True, slots=True)
 class Sum(AggregateFunction):
-    """The sum; of integers a 64-bit integer, checked for overflow."""
+    """The sum; of integers a 64-bit integer, of decimals exact, both checked for overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Avg(AggregateFunction):
-    """The arithmetic mean, as a float."""
+    """The arithmetic mean, as a float; of decimals a decimal, rounded half up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Min(AggregateFunction):
-    """The smallest value."""
+    """The smallest value; of texts by their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Max(AggregateFunction):
-    """The largest value."""
+    """The largest value; of texts by their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Last(AggregateFunction):
 
 @dataclass(frozen=True, slots=True)
 class Stddev(AggregateFunction):
-    """The sample standard deviation; null for fewer than two values."""
+    """The sample standard deviation as a float; null for fewer than two values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Group-by keys: any columns to dense ids, and back, a stream event at a time.
 
-One column of at most 64 bits goes through an `IntegerTable`; strings, binaries and several
-columns are laid out as rows of bytes and go through a `BytesTable`.  Nulls are keys like others:
-SQL groups them together.
+One column of at most 64 bits goes through an `IntegerTable`; strings, binaries, decimals and
+several columns are laid out as rows of bytes and go through a `BytesTable`.  Nulls are keys like
+others: SQL groups them together.
 
 Row layout, per column: one byte 0 (null) or 1; then 8 bytes of value, or a 4-byte length and the
-bytes.  The same layouts are what footprints store, so a log is read back without Arrow.
+bytes (of a decimal 16: a column has one scale, so equal decimals are equal bytes).  The same
+layouts are what footprints store, so a log is read back without Arrow.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from numba import njit
 from rewake.model.errors import DamagedFrame, NullKey, SchemaMismatch
 from rewake.operators.arrays import Array, Bytes, Int32s, Int64s, arrow_array, values_view
 from rewake.operators.key_tables import BytesTable, IntegerTable
+
+_DECIMAL_BYTES = 16
 
 
 def _storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
@@ -44,6 +47,7 @@ def _is_variable(kind: pa.DataType) -> bool:
         or pa.types.is_large_string(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
+        or pa.types.is_decimal128(kind)
     )
 
 
@@ -60,7 +64,8 @@ class KeyColumn:
         if pa.types.is_float16(self.kind) or (self.dtype is None and not _is_variable(self.kind)):
             raise SchemaMismatch(
                 f"column {self.name!r} of type {field.type} cannot be a key; integers, floats, "
-                "booleans, dates, times, timestamps, strings and binaries can"
+                "decimals of up to 38 digits, booleans, dates, times, timestamps, strings and "
+                "binaries can"
             )
 
     @property
@@ -93,7 +98,10 @@ class KeyColumn:
         return arrow_array(values.astype(self.dtype, copy=False), self.kind, valid)
 
     def bytes(self, array: pa.Array) -> tuple[Array, Bytes]:
-        """Offsets and data of a variable-width column."""
+        """Offsets and data of a variable-width column, or of decimals."""
+        if pa.types.is_decimal128(self.kind):
+            values = values_view(array, f"V{_DECIMAL_BYTES}")
+            return np.arange(len(array) + 1) * _DECIMAL_BYTES, values.view(np.uint8)
         wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
         kind = np.dtype(np.int64 if wide else np.int32)
         _, offsets, data = array.buffers()
@@ -102,11 +110,21 @@ class KeyColumn:
         return ends, values
 
     def from_bytes(self, offsets: Int64s, data: Bytes, valid: Array | None) -> pa.Array:
-        """The Arrow column of these values."""
+        """The Arrow column of these values; a null has no bytes."""
+        if pa.types.is_decimal128(self.kind):
+            return self._decimals(offsets, data, valid)
         wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
         ends = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
         bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
         return pa.Array.from_buffers(self.kind, offsets.size - 1, [bits, ends, pa.py_buffer(data)])
+
+    def _decimals(self, offsets: Int64s, data: Bytes, valid: Array | None) -> pa.Array:
+        present = np.ones(offsets.size - 1, np.bool_) if valid is None else valid
+        if np.any(np.diff(offsets) != _DECIMAL_BYTES * present):
+            raise DamagedFrame(f"a footprint's key bytes are no decimal of column {self.name!r}")
+        values = np.zeros((present.size, _DECIMAL_BYTES), np.uint8)
+        values[present] = data.reshape(-1, _DECIMAL_BYTES)
+        return arrow_array(values.reshape(-1).view(f"V{_DECIMAL_BYTES}"), self.kind, valid)
 
 
 def _float_keys(values: Array) -> Int64s:

@@ -2,12 +2,15 @@
 
 Which part a tuple goes to is a function of its key's values alone: not of the process, the version
 of Python, the batch, or the width of the column (equal integers of int32 and int64 columns, equal
-floats, equal texts of string and large_string columns go together).  Nulls are a key like others.
+floats, equal decimals of any precision and scale, equal texts of string and large_string columns go
+together).  Nulls are a key like others.
 The numbers are part of what a query's logs mean: changing them moves keys between shards.
 
     hash of a row: fold over the key columns, h = mix(h ^ v), starting with a constant
     v:             the value as 64 bits (floats: their bits, one zero and one NaN; times: their
-                   number), FNV-1a of the bytes of a text, or a constant for null
+                   number), FNV-1a of the bytes of a text, or a constant for null; of a decimal
+                   low ^ mix(high ^ mix(scale)), of its digits without zeros at their end: the two
+                   halves of 128 bits, and the scale that is left (0 for zero)
     mix:           the finaliser of MurmurHash3
     part:          the upper 32 bits of the hash times the number of parts, divided by 2**32
 
@@ -30,6 +33,8 @@ from numba import njit
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.columns import field_of
 from rewake.operators.keys import KeyColumn
+from rewake.operators.wide_columns import decimal_view
+from rewake.operators.wide_kernels import without_zeros
 
 _SEED = np.uint64(0x243F6A8885A308D3)
 _NULL = np.uint64(0x13198A2E03707344)
@@ -70,6 +75,16 @@ def _mix_variable(ends, data, valid, hashes):  # type: ignore[no-untyped-def]
             value = _FNV_OFFSET
             for j in range(ends[i], ends[i + 1]):
                 value = (value ^ np.uint64(data[j])) * _FNV_PRIME
+        hashes[i] = _mix(hashes[i] ^ value)
+
+
+@njit(cache=True, nogil=True)
+def _mix_decimals(digits, scales, valid, hashes):  # type: ignore[no-untyped-def]
+    for i in range(hashes.size):
+        value = _NULL
+        if valid.size == 0 or valid[i]:
+            value = _mix(np.uint64(digits[i, 1]) ^ _mix(np.uint64(scales[i])))
+            value ^= np.uint64(digits[i, 0])
         hashes[i] = _mix(hashes[i] ^ value)
 
 
@@ -151,7 +166,11 @@ class Shuffle:
             valid = _ALL_VALID
             if array.null_count:
                 valid = pc.is_valid(array).to_numpy(zero_copy_only=False)
-            if column.dtype is None:
+            if pa.types.is_decimal128(column.kind):
+                digits, scales = np.empty((len(array), 2), np.int64), np.empty(len(array), np.int64)
+                without_zeros(decimal_view(array), column.kind.scale, digits, scales)
+                _mix_decimals(digits, scales, valid, hashes)
+            elif column.dtype is None:
                 ends, data = column.bytes(array)
                 _mix_variable(ends, data, valid, hashes)
             else:

@@ -74,9 +74,9 @@ class UserAccumulator:
             else:
                 return out
 
-    def columns(self) -> list[Array]:
-        """The state, for snapshots: one array per state column."""
-        return [self._state[:, j] for j in range(self._initial.size)]
+    def snapshot(self, slots: Array) -> list[Array]:
+        """The state of parts, in columns."""
+        return [self._state[slots, j] for j in range(self._initial.size)]
 
     def load(self, slots: Array, columns: Sequence[Array]) -> None:
         """Set the state of parts, from the columns of a snapshot."""

@@ -11,7 +11,7 @@ from rewake.net import warm
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import ArrowFunction
 from rewake.operators.fragment import FragmentProgram, MapStep
-from rewake.operators.functions import Avg
+from rewake.operators.functions import Avg, First, Last, Max, Min, Sum
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
@@ -25,8 +25,11 @@ SCHEMA = pa.schema([("key", pa.int32()), ("value", pa.int32()), ("name", pa.stri
 
 
 TIMED = pa.schema([*SCHEMA, ("at", pa.timestamp("us"))])
+TYPES = [("price", pa.decimal128(9, 2)), ("raw", pa.binary()), ("day", pa.date32())]
+EXACT = [Sum("price"), Min("price"), Max("raw"), Last("name"), First("day")]
 SPECS = {
     "aggregate": (AggregateSpec(["key", "name"], count_window(10), [Avg("value")]), 1),
+    "exact": (AggregateSpec(["price"], count_window(10), EXACT), 1),
     "sessions": (SessionSpec(["key"], session("1s"), [Avg("value")], "at"), 1),
     "join": (JoinSpec((("key", "key"),), "10s", ("at", "at"), how="full"), 2),
     "sort": (SortSpec(("at",), 3, per=("key",), flush=True), 1),
@@ -42,7 +45,8 @@ SPECS = {
 def test_a_warm_up_runs_turns_and_recoveries(kind, capsys):
     """The whole way that a node goes, of any operator, without an error."""
     spec, inputs = SPECS[kind]
-    warm._run_and_recover(FragmentProgram(stateful=spec.rehearsed()), *[TIMED] * inputs)
+    schema = pa.schema([*TIMED, *TYPES])
+    warm._run_and_recover(FragmentProgram(stateful=spec.rehearsed()), *[schema] * inputs)
     assert capsys.readouterr().out == ""
 
 

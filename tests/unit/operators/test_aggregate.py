@@ -81,7 +81,7 @@ def results(operator, rows, position=0, watermark=None):
         (SchemaMismatch, "group by: no column named 'x'; the stream has k, v, f", {"by": ("x",)}),
         (SchemaMismatch, "aggregate 'sum_x': no column named 'x'", {"functions": (Sum("x"),)}),
         (SchemaMismatch, "Sum needs numbers, but column 's' is", {"functions": (Sum("s"),)}),
-        (SchemaMismatch, "Min needs numbers, booleans or times", {"functions": (Min("s"),)}),
+        (SchemaMismatch, "Stddev needs numbers, but column 's'", {"functions": (Stddev("s"),)}),
         (SchemaMismatch, "columns are named 'n'", {"functions": (Count("v", "n"), Sum("v", "n"))}),
         (SchemaMismatch, "two result columns are named 'k'", {"functions": (Sum("v", "k"),)}),
         (SchemaMismatch, "two result columns are named 'k'", {"by": ("k", "k")}),
@@ -106,7 +106,7 @@ def test_a_specification_that_cannot_be_is_refused(error, message, arguments):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.decimal128(9, 2), pa.list_(pa.int64()), pa.float16(), pa.null(), pa.struct([])]
+    "kind", [pa.decimal256(50, 2), pa.list_(pa.int64()), pa.float16(), pa.null(), pa.struct([])]
 )
 def test_a_type_that_cannot_be_a_key_is_refused(kind):
     """The message lists the types that can."""
@@ -114,7 +114,7 @@ def test_a_type_that_cannot_be_a_key_is_refused(kind):
         aggregate(schema=pa.schema([("k", kind)]))
 
 
-@pytest.mark.parametrize("kind", [pa.uint64(), pa.float16(), pa.decimal128(9, 2), pa.date32()])
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.float16(), pa.decimal256(50, 2), pa.date32()])
 def test_a_type_that_cannot_be_summed_is_refused(kind):
     """Rather than summed wrongly."""
     with pytest.raises(SchemaMismatch, match="Sum needs numbers"):

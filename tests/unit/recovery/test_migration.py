@@ -10,7 +10,7 @@ import pytest
 from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import Avg, Count, Last, Sum
+from rewake.operators.functions import Avg, Count, Last, Max, Sum
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.session.operator import SessionSpec
@@ -20,7 +20,14 @@ from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import first_record, parts_of
 from rewake.recovery.self_contained import SelfContained, repeat
 
-SCHEMA = pa.schema([("who", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us"))])
+SCHEMA = pa.schema(
+    {
+        "who": pa.string(),
+        "n": pa.int64(),
+        "at": pa.timestamp("us"),
+        "exact": pa.decimal128(21, 2),
+    }
+)
 TOTALS = pa.schema([("who", pa.string()), ("n", pa.int64()), ("timer", pa.bool_())])
 
 
@@ -36,7 +43,7 @@ def silent(who, _time, state):
     return [{"who": who, "n": state["n"], "timer": True}], None
 
 
-FUNCTIONS = [Sum("n"), Avg("n"), Count(), Last("n")]
+FUNCTIONS = [Sum("n"), Avg("n"), Count(), Last("n"), Last("who"), Max("who"), Sum("exact")]
 WINDOWS = {
     "tumbling": AggregateSpec(["who"], count_window(5), FUNCTIONS),
     "sliding": AggregateSpec(["who"], count_window(6, every=2), FUNCTIONS),
@@ -141,6 +148,7 @@ def rows_of(random, number, size=60):
     times = np.sort(random.integers(0, 60, size)) + 50 * number
     columns = [pa.array(keys), pa.array(random.integers(0, 100, size)), pa.array(times, pa.int64())]
     columns[2] = columns[2].cast(pa.timestamp("us"))
+    columns.append(columns[1].cast(pa.decimal128(21, 2)))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
@@ -179,7 +187,7 @@ def test_sessions_and_keys_come_out_once_whatever_clocks_their_shards_had(kind, 
             results += [row for rows in shards.batch(rows, identity).values() for row in rows]
         if number in (2, 5):
             moving = moving.moved_to(after if number == 2 else before)
-    late = [[f"k{key}" for key in range(100)], [0] * 100, [10**6] * 100]
+    late = [[f"k{key}" for key in range(100)], [0] * 100, [10**6] * 100, [None] * 100]
     arrays = [pa.array(each, kind.type) for each, kind in zip(late, SCHEMA, strict=True)]
     last = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
     for shards, results in ((moving, found), (staying, expected)):

@@ -1,6 +1,7 @@
 """The state of sessions and of keyed processing as rows, at any moment that is kept."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,16 +41,22 @@ class CheckSome:
         return extent.order.overdue(most_records=0, oldest_time=extent.position, limit=self._most)
 
 
-def written(folder: Path, spec: Any, batches: list[pa.RecordBatch], **metadata: Any) -> Path:
+def written(
+    folder: Path,
+    spec: Any,
+    batches: list[pa.RecordBatch],
+    schema: pa.Schema = SCHEMA,
+    **metadata: Any,
+) -> Path:
     """The log of an operator that was given these batches, as a node's says what made it."""
     said: dict[str, Any] = {
-        "schema": spec.operator(SCHEMA).output_schema.serialize().to_pybytes(),
+        "schema": spec.operator(schema).output_schema.serialize().to_pybytes(),
         "operator": json.dumps({"kind": spec.kind, **spec.describe()}),
-        "rows": SCHEMA.serialize().to_pybytes(),
+        "rows": schema.serialize().to_pybytes(),
     }
     said |= metadata
     create_log(folder, "log", {name: text for name, text in said.items() if text is not None})
-    operator = ContinuousEventualCheckpointing(spec.operator(SCHEMA), CheckSome(4))
+    operator = ContinuousEventualCheckpointing(spec.operator(schema), CheckSome(4))
     with open_log_writer(folder) as writer:
         for batch in batches:
             turn = operator.turn(StreamEvent(operator.position, batch))
@@ -165,6 +172,38 @@ def test_open_sessions_are_rows(tmp_path: Path, seed: int, position: int) -> Non
         expected = [one.row() for one in open_sessions(tuples[: time + 1])[item]]
         shown = [{name: row[name] for name in expected[0]} for row in rows]
         assert sorted(shown, key=str) == sorted(expected, key=str)
+
+
+def test_decimals_and_texts_of_sessions_that_grew_together_are_those_of_all_their_tuples(
+    tmp_path: Path,
+) -> None:
+    """Two sessions and the tuple between them, which is null in one column."""
+    functions = [Avg("x"), Min("x"), Max("s"), First("s"), Last("s")]
+    spec = SessionSpec(["item"], SessionWindow("30ms"), functions, "at", slack="1s")
+    schema = pa.schema(
+        {
+            "item": pa.string(),
+            "x": pa.decimal128(9, 2),
+            "s": pa.string(),
+            "at": pa.timestamp("ms"),
+        }
+    )
+    rows = [
+        ("a", Decimal("0.10"), "sent", 50),
+        ("a", Decimal("0.20"), "paid", 0),
+        ("b", None, None, 50),
+        ("a", None, "back", 25),
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    arrays = [pa.array(*each) for each in zip(columns, schema.types, strict=True)]
+    whole = pa.record_batch(arrays, schema=schema)
+    batches = [whole.slice(place, 1) for place in range(len(rows))]
+    table = state(written(tmp_path / "log", spec, batches, schema))
+    found = {row["item"]: row for row in table.to_pylist()}
+    a, b = found["a"], found["b"]
+    assert (a["tuples"], a["sum_x"], a["min_x"]) == (3, Decimal("0.30"), Decimal("0.10"))
+    assert (a["max_s"], a["first_s"], a["last_s"], a["last_s_at"]) == ("sent", "sent", "back", 3)
+    assert (b["sum_x"], b["min_x"], b["max_s"], b["last_s"]) == (None, None, None, None)
 
 
 def test_the_spread_of_sessions_that_grew_together_is_that_of_all_their_tuples(

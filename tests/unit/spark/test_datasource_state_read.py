@@ -1,6 +1,7 @@
 """The state of an operator as rows: what its log says it had open, at any moment that is kept."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,33 @@ def test_every_aggregate_shows_its_state_in_its_own_type(tmp_path: Path) -> None
         False,
     )
     assert (b["first_when"], b["first_when_at"], b["last_ok"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("of_input", [True, False])
+def test_decimals_and_texts_are_one_column_of_state_each(tmp_path: Path, of_input: bool) -> None:
+    """As exact and as long as they are; null where nothing has been seen."""
+    schema = pa.schema(
+        [("key", pa.decimal128(5, 1)), ("x", pa.decimal128(9, 2)), ("s", pa.string())]
+    )
+    functions = [Avg("x"), Min("x"), Last("x"), Max("s"), First("s"), Count("s")]
+    spec = AggregateSpec(["key"], count_window(9), functions)
+    run = Run(tmp_path / "log", spec, schema, **({} if of_input else {"rows": None}))
+    values = {
+        "key": [Decimal("1.5"), Decimal("1.5"), None, Decimal("-2.0")],
+        "x": [Decimal("-0.01"), Decimal("7.50"), None, Decimal("4.00")],
+        "s": ["paid", "", "sent", None],
+    }
+    run.feed([pa.RecordBatch.from_pydict(values, schema)], CheckSome(99))
+    table = state(run.folder)
+    assert table.schema.field("sum_x").type == pa.decimal128(19 if of_input else 38, 2)
+    rows = {row.pop("key"): row for row in table.to_pylist()}
+    a, nobody, b = rows[Decimal("1.5")], rows[None], rows[Decimal("-2.0")]
+    assert (a["sum_x"], a["min_x"]) == (Decimal("7.49"), Decimal("-0.01"))
+    assert (a["last_x"], a["last_x_at"]) == (Decimal("7.50"), 1)
+    assert (a["max_s"], a["first_s"], a["first_s_at"]) == ("paid", "paid", 0)
+    assert (nobody["sum_x"], nobody["min_x"], nobody["last_x"]) == (None, None, None)
+    assert (nobody["max_s"], nobody["first_s"]) == ("sent", "sent")
+    assert (b["max_s"], b["first_s"], b["first_s_at"], b["nulls_s"]) == (None, None, None, 1)
 
 
 def test_overlapping_windows_show_their_panes(tmp_path: Path) -> None:

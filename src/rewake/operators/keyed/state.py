@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
 from rewake.model.errors import DamagedFrame, SchemaMismatch
 from rewake.operators.arrays import (
@@ -28,6 +27,7 @@ from rewake.operators.arrays import (
     grown,
     values_view,
 )
+from rewake.operators.byte_rows import copy_rows, offsets_of
 
 _NO_ROWS = np.zeros(0, np.uint32)
 # An arena is not swept for less than this.
@@ -155,20 +155,6 @@ class _FixedColumn:
         return self._arrow(values[rows], valid[rows])
 
 
-@njit(cache=True, nogil=True)
-def _copy_rows(starts, offsets, source, target):  # type: ignore[no-untyped-def]
-    """Copy the rows that start there in `source` to where `offsets` says in `target`."""
-    for i in range(starts.size):
-        start, length = starts[i], offsets[i + 1] - offsets[i]
-        target[offsets[i] : offsets[i + 1]] = source[start : start + length]
-
-
-def _offsets(lengths: Array) -> Int64s:
-    offsets = np.zeros(lengths.size + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
 class _BytesColumn:
     """Values of any length: text, binary, or a list of numbers of `width` bytes each."""
 
@@ -188,9 +174,9 @@ class _BytesColumn:
         self._valid = grown(self._valid, capacity)
 
     def _gathered(self, slots: Array) -> tuple[Int64s, Bytes]:
-        offsets = _offsets(self._lengths[slots])
+        offsets = offsets_of(self._lengths[slots])
         data = np.empty(int(offsets[-1]), np.uint8)
-        _copy_rows(self._starts[slots], offsets, self._arena, data)
+        copy_rows(self._starts[slots], offsets, self._arena, data)
         return offsets, data
 
     def take(self, slots: Array) -> pa.Array:
@@ -234,10 +220,10 @@ class _BytesColumn:
         ends, data = self._bytes_of(values)
         valid = _valid(values)
         lengths = np.diff(ends) if valid is None else np.where(valid, np.diff(ends), 0)
-        offsets = _offsets(lengths)
+        offsets = offsets_of(lengths)
         added = int(offsets[-1])
         self._make_room(added)
-        _copy_rows(ends[:-1], offsets, data, self._arena[self._used :])
+        copy_rows(ends[:-1], offsets, data, self._arena[self._used :])
         self._live += added - int(self._lengths[slots].sum())
         self._starts[slots] = self._used + offsets[:-1]
         self._lengths[slots] = lengths
@@ -271,10 +257,10 @@ class _BytesColumn:
         _check_nulls(nulls, total)
         valid = np.ones(total, np.bool_)
         valid[nulls] = False
-        starts = _offsets(lengths)[:-1][rows]
-        offsets = _offsets(lengths[rows])
+        starts = offsets_of(lengths)[:-1][rows]
+        offsets = offsets_of(lengths[rows])
         taken = np.empty(int(offsets[-1]), np.uint8)
-        _copy_rows(starts, offsets, data, taken)
+        copy_rows(starts, offsets, data, taken)
         return _checked(self._arrow(offsets, taken, valid[rows]))
 
 

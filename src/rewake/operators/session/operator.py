@@ -39,6 +39,7 @@ from rewake.model.errors import (
 from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.byte_rows import check_state, chosen_state
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
@@ -335,8 +336,8 @@ class Sessions:
                 continue
             taken, counts = pane_rows(columns[width + 1], columns[width + 2 :], rows)
             lengths.append(counts)
-            for kept, column in zip(rest, columns[width + 2 :], strict=True):
-                kept.append(column[taken])
+            for kept, column in zip(rest, chosen_state(columns[width + 2 :], taken), strict=True):
+                kept.append(column)
         told = np.concatenate(clocks)
         _check_clocks(told)
         joined = [np.concatenate(column) for column in rest]
@@ -385,8 +386,7 @@ def pane_rows(lengths: Array, columns: Sequence[Array], rows: Array) -> tuple[Ar
     """Which rows of the panes' columns belong to the chosen parts, and how many to each."""
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if ends.size else 0
-    if any(column.size != total for column in columns):
-        raise DamagedFrame(f"the sessions of a footprint are not all {total} panes long")
+    check_state(columns, total)
     counts = lengths[rows].astype(np.int64)
     if np.any(counts < 1):
         raise DamagedFrame("a footprint holds a key without sessions")

@@ -5,6 +5,9 @@ sum_x, min_x, max_x           of the values so far; null where all were null
 first_x, first_x_at           and the input position of that value; the same for last
 count_x, mean_x, squares_x    for a standard deviation: the squares of distances from the mean
 NAME_0, NAME_1, ...           the numbers of a user-defined function's state
+
+A decimal is stored as two columns, its halves, and a text as two, lengths and bytes; here each is
+one column again.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rewake.model.errors import UsageError
 from rewake.operators.arrays import Array
+from rewake.operators.byte_rows import holds_bytes, offsets_of
+from rewake.operators.columns import ValueColumn
 from rewake.operators.functions import (
     AggregateFunction,
     Avg,
@@ -29,9 +35,16 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
+from rewake.operators.wide_columns import (
+    DecimalColumn,
+    TextColumn,
+    decimal_results,
+    decimal_summed,
+    value_column,
+)
 from rewake.spark.datasource.state_layout import other_operator
 
-__all__ = ["FunctionState", "Stored", "as_kind", "function_states"]
+__all__ = ["FunctionState", "Stored", "as_kind", "function_states", "one_of_each"]
 
 
 class Stored(NamedTuple):
@@ -44,8 +57,32 @@ class Stored(NamedTuple):
     # A position that is stored one higher, so that 0 says that there is none.
     arrival: bool = False
 
-    def values(self, by_name: Mapping[str, Array], tuples: Array) -> pa.Array:
+    @property
+    def width(self) -> int:
+        """In how many columns it is stored."""
+        return 1 if type(value_column(pa.field(self.name, self.kind), 0)) is ValueColumn else 2
+
+    def one_column(self, stored: Sequence[Array]) -> Any:
+        """Stored columns as one: numbers, or else an Arrow array of the column's type."""
+        column = value_column(pa.field(self.name, self.kind), 0)
+        if isinstance(column, DecimalColumn):
+            if any(each.dtype != np.int64 for each in stored):
+                raise other_operator()
+            return column.to_arrow(np.stack(stored, axis=1), None)
+        if isinstance(column, TextColumn):
+            lengths, data = stored
+            if data.size and not holds_bytes(data):
+                raise other_operator()
+            present = lengths >= 0
+            texts = offsets_of(np.where(present, lengths, 0)), data.astype(np.uint8, copy=False)
+            return column.to_arrow(texts, None if present.all() else present)
+        return stored[0]
+
+    def values(self, by_name: Mapping[str, Any], tuples: Array) -> pa.Array:
         """The numbers as values; `tuples`: how many each of the windows has seen."""
+        if isinstance(by_name[self.name], pa.Array):
+            unseen = pa.array(by_name[f"nulls_{self.of}"] >= tuples)
+            return pc.if_else(unseen, pa.scalar(None, self.kind), by_name[self.name])
         values = np.ascontiguousarray(by_name[self.name])
         if self.arrival:
             return pa.array(values - 1, mask=values == 0)
@@ -86,14 +123,38 @@ def function_states(
         key = (f"{kind}{number}" if isinstance(function, UserDefined) else kind, function.column)
         if key not in shared:
             shared.add(key)
-            found.append(FunctionState(function, _accumulated(function, kind_of(function))))
+            accumulated = _accumulated(function, kind_of(function), of_input=of_input)
+            found.append(FunctionState(function, accumulated))
     return found
 
 
-def _accumulated(function: AggregateFunction, kind: pa.DataType | None) -> list[Stored]:
+def one_of_each(stored: Sequence[Stored], columns: Sequence[Array]) -> list[Any]:
+    """Stored columns as one for each of these."""
+    rest, found = list(columns), []
+    for each in stored:
+        found.append(each.one_column(rest[: each.width]))
+        rest = rest[each.width :]
+    return found
+
+
+def _sum_kind(function: AggregateFunction, kind: pa.DataType, *, of_input: bool) -> pa.DataType:
+    """The type of sums of decimals, by that of the values or of the function's results."""
+    if of_input:
+        return decimal_results(kind)[0]
+    return kind if isinstance(function, Sum) else decimal_summed(kind)
+
+
+def _accumulated(
+    function: AggregateFunction, kind: pa.DataType | None, *, of_input: bool
+) -> list[Stored]:
     """The state columns of one function over values of a type."""
     column, whole, real = function.column, pa.int64(), pa.float64()
+    if kind is not None and pa.types.is_dictionary(kind):
+        kind = kind.value_type
     match function:
+        case Sum() | Avg() if kind is not None and pa.types.is_decimal128(kind):
+            total = _sum_kind(function, kind, of_input=of_input)
+            return [Stored(f"sum_{column}", total, column)]
         case Sum() | Avg():
             exact = kind is not None and pa.types.is_integer(kind)
             return [Stored(f"sum_{column}", whole if exact else real, column)]

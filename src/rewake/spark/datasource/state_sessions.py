@@ -22,14 +22,20 @@ import pyarrow.compute as pc
 from rewake.log.descriptor import Descriptor
 from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
 from rewake.operators.arrays import Array
+from rewake.operators.byte_rows import chosen_state
 from rewake.operators.columns import TimeColumn
-from rewake.operators.functions import First, Last, Max, Min, Stddev, UserDefined
+from rewake.operators.functions import Avg, First, Last, Max, Min, Stddev, Sum, UserDefined
 from rewake.operators.session.operator import SessionSpec, pane_rows
 from rewake.operators.spec_json import windows_from_json
 from rewake.operators.stateful import StoredParts
 from rewake.recovery.eventual_checkpoint import EventualCheckpoint
 from rewake.spark.datasource.columns import constant
-from rewake.spark.datasource.state_functions import FunctionState, as_kind, function_states
+from rewake.spark.datasource.state_functions import (
+    FunctionState,
+    as_kind,
+    function_states,
+    one_of_each,
+)
 from rewake.spark.datasource.state_layout import (
     KEY_COLUMNS,
     footprints,
@@ -102,7 +108,7 @@ class SessionLayout:
 
     def _panes(self, parts: StoredParts) -> tuple[Array, list[Array]]:
         """Which key, counted among the CHECKs, each pane is of; and the panes' columns."""
-        width = _OF_PANES + len(self._stored)
+        width = _OF_PANES + sum(each.width for each in self._stored)
         owners: list[Array] = [np.zeros(0, np.int64)]
         found: list[list[Array]] = [[] for _ in range(width)]
         before = 0
@@ -114,8 +120,8 @@ class SessionLayout:
             taken, counts = pane_rows(of_keys[1], rest, rows)
             owners.append(np.repeat(before + np.arange(rows.size), counts))
             before += rows.size
-            for kept, column in zip(found, rest, strict=True):
-                kept.append(column[taken])
+            for kept, column in zip(found, chosen_state(rest, taken), strict=True):
+                kept.append(column)
         joined = [np.concatenate(kept) if kept else np.zeros(0, np.int64) for kept in found]
         return np.concatenate(owners), joined
 
@@ -135,10 +141,10 @@ class SessionLayout:
         ]
         return [*times, pa.array(counts.astype(np.int64)), *values]
 
-    def _merged(self, panes: Sequence[Array], firsts: Array) -> dict[str, Array]:
+    def _merged(self, panes: Sequence[Array], firsts: Array) -> dict[str, Any]:
         """The state of sessions by column, out of that of their panes."""
-        rest = list(panes)
-        merged: dict[str, Array] = {}
+        rest = one_of_each(self._stored, panes)
+        merged: dict[str, Any] = {}
         for state in self._states:
             columns, rest = rest[: len(state.columns)], rest[len(state.columns) :]
             whole = _merge(state, columns, firsts) if firsts.size else columns
@@ -153,9 +159,14 @@ def _first_panes(owners: Array, panes: Sequence[Array]) -> Array:
     return np.flatnonzero(np.append(True, changed)) if owners.size else np.zeros(0, np.int64)
 
 
-def _merge(state: FunctionState, panes: Sequence[Array], firsts: Array) -> list[Array]:
+def _merge(state: FunctionState, panes: Sequence[Any], firsts: Array) -> list[Any]:
     """One function's state of every session, out of those of its panes."""
+    wide = isinstance(panes[0], pa.Array)
     match state.function:
+        case Min() | Max() if wide:
+            return [_extremes(panes[0], firsts, largest=isinstance(state.function, Max))]
+        case Sum() | Avg() if wide:
+            return [_sums(panes[0], firsts)]
         case Min():
             return [np.minimum.reduceat(panes[0], firsts)]
         case Max():
@@ -171,7 +182,22 @@ def _merge(state: FunctionState, panes: Sequence[Array], firsts: Array) -> list[
     return [np.add.reduceat(panes[0], firsts)]
 
 
-def _nearest(values: Array, arrivals: Array, firsts: Array, *, latest: bool) -> list[Array]:
+def _extremes(values: pa.Array, firsts: Array, *, largest: bool) -> pa.Array:
+    """The smallest or largest value of each session; nulls are none."""
+    table = pa.table({"session": _owners(firsts, len(values)), "value": values})
+    order = [("session", "ascending"), ("value", "descending" if largest else "ascending")]
+    places = pc.sort_indices(table, sort_keys=order)  # nulls come last
+    return values.take(places.take(pa.array(firsts)))
+
+
+def _sums(values: pa.Array, firsts: Array) -> pa.Array:
+    """The sum of each session's decimals."""
+    table = pa.table({"session": _owners(firsts, len(values)), "value": values})
+    sums = table.group_by("session", use_threads=False).aggregate([("value", "sum")])
+    return sums.column("value_sum").combine_chunks().cast(values.type)
+
+
+def _nearest(values: Any, arrivals: Array, firsts: Array, *, latest: bool) -> list[Any]:
     """The value that arrived first, or last; an arrival of 0 is none."""
     far = 0 if latest else np.iinfo(arrivals.dtype).max
     seen = np.where(arrivals == 0, far, arrivals)
@@ -179,7 +205,9 @@ def _nearest(values: Array, arrivals: Array, firsts: Array, *, latest: bool) -> 
     owners = _owners(firsts, seen.size)
     # Arrivals are positions, which no two tuples share; where there is none, any pane will do.
     order = np.lexsort((seen != best[owners], owners))
-    return [values[order[firsts]], arrivals[order[firsts]]]
+    chosen = order[firsts]
+    taken = values.take(pa.array(chosen)) if isinstance(values, pa.Array) else values[chosen]
+    return [taken, arrivals[chosen]]
 
 
 def _spread(counts: Array, means: Array, squares: Array, firsts: Array) -> list[Array]:

@@ -15,12 +15,13 @@ import pyarrow as pa
 from rewake.log.descriptor import Descriptor
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.arrays import Array
+from rewake.operators.byte_rows import check_state, chosen_state
 from rewake.operators.spec_json import spec_from_json
 from rewake.operators.stateful import StoredParts
 from rewake.operators.windows import CountWindow, TimeWindow
 from rewake.recovery.eventual_checkpoint import EventualCheckpoint
 from rewake.spark.datasource.columns import constant
-from rewake.spark.datasource.state_functions import function_states
+from rewake.spark.datasource.state_functions import function_states, one_of_each
 from rewake.spark.datasource.state_layout import (
     KEY_COLUMNS,
     footprints,
@@ -63,7 +64,8 @@ class WindowLayout:
         opens, checks = checkpoint.openings.ids.size, checkpoint.snapshots.ids.size
         routing = len(self._routing)
         opened = _joined(checkpoint.openings, None)
-        checked = _joined(checkpoint.snapshots, routing + len(self._state))
+        stored = sum(each.width for each in self._state)
+        checked = _joined(checkpoint.snapshots, routing + stored)
         arrays = [*key_columns(checkpoint, self._keys), *footprints(checkpoint)]
         for place in range(routing):
             # An opening has all but the number of tuples, which is none.
@@ -83,7 +85,8 @@ class WindowLayout:
         if not checks:
             return nothing
         routing = len(self._routing)
-        by_name = {each.name: columns[routing + n] for n, each in enumerate(self._state)}
+        state = one_of_each(self._state, columns[routing:])
+        by_name = {each.name: column for each, column in zip(self._state, state, strict=True)}
         tuples = columns[routing - 1]
         return [
             pa.concat_arrays([before, each.values(by_name, tuples)])
@@ -107,9 +110,10 @@ def _joined(parts: StoredParts, wanted: int | None) -> list[Array]:
     for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
         rest = columns[KEY_COLUMNS:]
         width = len(rest) if wanted is None else wanted
-        if len(rest) != width or any(column.size != total for column in rest):
+        if len(rest) != width:
             raise other_operator()
-        found.append([column[rows] for column in rest])
+        check_state(rest, total)
+        found.append(chosen_state(rest, rows))
     if len({len(each) for each in found}) > 1:
         raise other_operator()
     return [np.concatenate(each) for each in zip(*found, strict=True)]
