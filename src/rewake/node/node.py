@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from rewake.graph.plan import NodePlan
@@ -48,6 +49,9 @@ _AT_ANY_POSITION = -1
 # Amnesia: each life of a node numbers its output from a line of its own, so that nothing it lost
 # can be mistaken for something it says now.
 _POSITIONS_PER_LIFE = 1 << 40
+# What a node remembers grows neither with its turns nor with how far a subscriber is behind.
+_MOST_UNWRITTEN = 1024
+_MOST_FRAME_MARKS = 1024
 
 
 class _Pending(NamedTuple):
@@ -84,6 +88,7 @@ class Node:
             [each.schema for each in plan.inputs],
             [each.port for each in plan.inputs],
             clocked=self._clocked is not None,
+            repeats=plan.logs,
         )
         self.recovery = recovery
         self._sequence = next_sequence
@@ -290,11 +295,17 @@ class Node:
         if not self.plan.logs:
             return self._forward_unlogged(turn.outputs, rows, watermark)
         record = turn.record
-        if record is None and (rows or watermark is not None):
+        if record is None and (rows or watermark is not None or self._much_unwritten):
             record = self.recovery.bare_record()
             sections = (*record.sections, *result_sections(turn.outputs))
             record = record._replace(tuples=rows, sections=sections)
         return [] if record is None else self._append(record, watermark)
+
+    @property
+    def _much_unwritten(self) -> bool:
+        """Whether so many turns in a row left no frame that their order must go to the log."""
+        assert self.recovery is not None
+        return self.merge.unwritten >= _MOST_UNWRITTEN and not self.recovery.recovering
 
     def _told(self, watermark: int | None) -> int | None:
         """What those who come next are told of time: no more than that results may be behind."""
@@ -359,7 +370,7 @@ class Node:
                 commands += self.outputs.offer(turn.packets, turn.sequence)
             if turn.needs is not None:
                 needs = turn.needs
-                self._frame_marks.append((turn.end, turn.sequence + 1))
+                self._mark_frames(turn.end, turn.sequence + 1)
         if needs is not None:
             commands += self._release(*needs)
         return commands + self._perhaps_finish()
@@ -370,8 +381,14 @@ class Node:
         if self.recovery is None or not self.plan.logs or self._pending or self.recovering:
             return self._perhaps_finish()
         if not self._frame_marks or self._frame_marks[-1][1] != self._sequence:
-            self._frame_marks.append((self._end, self._sequence))
+            self._mark_frames(self._end, self._sequence)
         return self._release(*self._needs()) + self._perhaps_finish()
+
+    def _mark_frames(self, end: int, sequence: int) -> None:
+        """Remember where frames end, to trim them one day; with fewer marks trimming is coarser."""
+        self._frame_marks.append((end, sequence))
+        if len(self._frame_marks) > _MOST_FRAME_MARKS:
+            self._frame_marks = deque(islice(self._frame_marks, 0, None, 2))
 
     def _notice_silence(self, now_ms: float) -> None:
         """Tell of inputs from outside that brought nothing for as long as they may be silent."""
@@ -498,6 +515,7 @@ class Node:
             "pending_bytes": self._pending_bytes,
             "lag": self.outputs.lag(),
             "turns": self.turns,
+            "remembered_turns": self.merge.remembered + len(self._frame_marks),
         }
         if self.recovery is not None:
             figures |= self.recovery.progress()
