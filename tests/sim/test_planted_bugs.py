@@ -1,5 +1,7 @@
 """The simulator finds bugs: each of these breaks one rule on purpose."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,10 +10,13 @@ from rewake.lab.simulation import simulate
 from rewake.log.commands import Confirm
 from rewake.log.frame import Section, TurnRecord
 from rewake.log.host import DirectWriter
-from rewake.node.commands import Append, Connect, NodeCommand, Trim
+from rewake.node.commands import Answer, Append, Connect, NodeCommand, Trim
 from rewake.node.coordinator import Coordinator
 from rewake.node.input_merge import InputMerge
+from rewake.node.messages import Begins, Produce, Refused
 from rewake.node.node import Node
+from rewake.node.outbox import Outbox
+from rewake.node.producers import Note, Producers
 from rewake.sim.cluster import Kinds
 
 MOST_SEEDS = 150
@@ -99,6 +104,72 @@ class IgnoresFencing(DirectWriter):
         return super().step()
 
 
+class AnswersAtOnce(Producers):
+    """Tells a producer where it begins before that is durable."""
+
+    def claimed(self, connection: int, message: Produce) -> list[NodeCommand]:
+        commands = super().claimed(connection, message)
+        line = self._lines.get(connection)
+        if line is None:
+            return commands
+        line.begun = True
+        known = self._arrived[line.name]
+        return [*commands, Answer(connection, Begins(known.position, known.epoch))]
+
+    def durable(self, notes: Iterable[Note]) -> list[NodeCommand]:
+        return super().durable([each for each in notes if each.packets])
+
+
+class HearsOldEpochs(Producers):
+    """Lets a producer go on whose name another has claimed."""
+
+    def _refusal(self, message: Produce) -> Refused | None:
+        refusal = super()._refusal(message)
+        return None if refusal is not None and refusal.fenced else refusal
+
+
+class WritesClaimsOnly(Producers):
+    """Does not write whose the tuples of a frame are."""
+
+    def taken(self) -> Note | None:
+        before = dict(self._written)
+        note = super().taken()
+        if note is not None and note.packets:
+            self._written = before
+        return note
+
+
+def with_producers(kind: type[Producers]) -> type[Node]:
+    """A node that treats its producers otherwise."""
+
+    class Planted(Node):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            if self.producers is not None:
+                self.producers.__class__ = kind
+
+    return Planted
+
+
+class ClaimsAgain(Outbox):
+    """Claims its name whenever it connects, as if nobody else could have it."""
+
+    def hello(self, node: str) -> Produce:
+        return replace(super().hello(node), epoch=0)
+
+    def refused(self, message: Refused) -> None:
+        """Does not listen."""
+
+
+class ForgetsWatermarks(Outbox):
+    """Takes what stands at the position where it begins for durable, though it covers none."""
+
+    def began(self, message: Begins) -> None:
+        super().began(message)
+        while self._packets and self._packets[0].end <= message.position:
+            self._drop()
+
+
 PLANTED = {
     "forwards before durable": Kinds(node=ForwardsBeforeDurable),
     "forgets the order of channels": Kinds(node=ForgetsTheOrder),
@@ -109,19 +180,32 @@ PLANTED = {
     "forgets epochs": Kinds(coordinator=ForgetsEpochs),
     "ignores fencing": Kinds(writer=IgnoresFencing),
 }
+OF_PRODUCERS = {
+    "answers producers at once": Kinds(node=with_producers(AnswersAtOnce)),
+    "hears old epochs of producers": Kinds(node=with_producers(HearsOldEpochs)),
+    "does not write whose tuples are": Kinds(node=with_producers(WritesClaimsOnly)),
+    "claims a producer's name again": Kinds(outbox=ClaimsAgain),
+    "takes the end for durable": Kinds(outbox=ForgetsWatermarks),
+}
 # Where the search begins, so that it is short.
 FIRST = {
     "releases input that it needs": 50,
     "leaves out what was in flight": 18,
     "ignores fencing": 12,
+    "answers producers at once": 189,
+    "takes the end for durable": 309,
 }
+# Only every so many seeds have producers.
+PRODUCERS_FIRST, PRODUCERS_EVERY = 5, 8
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.parametrize("bug", PLANTED | OF_PRODUCERS)
 def test_a_planted_bug_is_found(bug: str) -> None:
     """Whoever breaks a rule is found within a few seeds, all of which hold without the bug."""
-    first = FIRST.get(bug, 0)
-    for seed in range(first, first + MOST_SEEDS):
-        if simulate(seed, kinds=PLANTED[bug]).failure:
+    produced = bug in OF_PRODUCERS
+    first = FIRST.get(bug, PRODUCERS_FIRST if produced else 0)
+    step = PRODUCERS_EVERY if produced else 1
+    for seed in range(first, first + MOST_SEEDS * step, step):
+        if simulate(seed, kinds=(PLANTED | OF_PRODUCERS)[bug]).failure:
             return
     pytest.fail(f"a node that {bug} passes {MOST_SEEDS} seeds")

@@ -100,6 +100,7 @@ class SectionKind(IntEnum):
     METADATA = 7
     INPUT = 8
     BATCH = 9
+    PRODUCERS = 10
 
 
 _KINDS: Final = {int(kind): kind for kind in SectionKind}

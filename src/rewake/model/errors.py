@@ -131,6 +131,10 @@ class Fenced(OperatingFault):
     """A successor with a higher epoch owns the log; this writer's bytes are refused."""
 
 
+class ProducerSuperseded(OperatingFault):
+    """A later producer writes under the same name; what this one did not hear of is not its own."""
+
+
 class NotOwner(OperatingFault):
     """The process that was asked does not own the shard (any more); ask its owner."""
 

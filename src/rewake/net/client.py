@@ -2,7 +2,8 @@
 
 Both are plain blocking objects for one thread.  What always holds: a subscription delivers every
 stream event of a shard once, in order, also across restarts of the node that serves it; a producer
-sends again what was not durable when its node died, and never twice what was.
+sends again what was not durable when its node died, and never twice what was; one that was
+superseded sends nothing more, and says so.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from rewake.node.messages import (
     Find,
     Found,
     Packet,
-    Produce,
     Refused,
     Subscribe,
 )
-from rewake.node.packets import event_of, packet_of
+from rewake.node.outbox import Outbox
+from rewake.node.packets import event_of
+from rewake.node.producers import MOST_WINDOW_BYTES
 
 ENDPOINT_FILE = "endpoint.json"
 _RETRY_SECONDS = 0.05
@@ -70,7 +72,6 @@ class Client:
         self._endpoint = endpoint
         self._loop = Loop()
         self._inbox: deque[tuple[Connection, Any]] = deque()
-        self._lost: set[Connection] = set()
         # The node this client talks to, the epoch of its attempt, and when it last said something.
         self._place = ("", 0)
         self._heard = self._loop.now()
@@ -84,8 +85,7 @@ class Client:
         self._inbox.extend((connection, message) for message in messages)
 
     def closed(self, connection: Connection) -> None:
-        """Remember who is gone."""
-        self._lost.add(connection)
+        """It shows in the connection itself."""
 
     def _open(self, address: Address, first: object) -> Connection:
         connection = Connection.connect(address, self._endpoint.token, self._loop.now())
@@ -97,7 +97,7 @@ class Client:
         """Ask the coordinator; it may be busy starting the nodes."""
         asked = self._open(self._endpoint.address, Find(stream))
         deadline = self._loop.now() + _PATIENCE_SECONDS
-        while self._loop.now() < deadline and asked not in self._lost:
+        while self._loop.now() < deadline and not asked.closed:
             self._loop.run_once(0.05)
             for connection, message in list(self._inbox):
                 if connection is asked and isinstance(message, Found):
@@ -188,7 +188,7 @@ class Subscription(Client):
             yield event
 
     def _stay_connected(self) -> None:
-        if self._connection is not None and self._connection not in self._lost:
+        if self._connection is not None and not self._connection.closed:
             if not self._superseded(self._stream):
                 return
             self._connection.close()
@@ -199,8 +199,9 @@ class Subscription(Client):
                 f"the query has {found.shards} shards of a stream {self._stream!r}, not shard "
                 f"{self._shard}; `explain()` lists its streams"
             )
-        for node, output, host, port, epoch in found.places:
-            if self._is_shard(node, found):
+        for place in found.places:
+            if _is_shard(self._shard, place, found):
+                node, output, host, port, epoch = place
                 message = Subscribe(node, output, self._name, 0, self.position, epoch)
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
@@ -217,9 +218,6 @@ class Subscription(Client):
             return None
         return self._fresh(event)
 
-    def _is_shard(self, node: str, found: Found) -> bool:
-        return found.shards == 1 or node.endswith(f"-{self._shard}")
-
     def _take(self, connection: Connection, message: Any) -> StreamEvent | None:
         if connection is not self._connection:
             return None
@@ -235,7 +233,6 @@ class Subscription(Client):
     def _refused(self, connection: Connection, message: Refused) -> None:
         """An attempt that is being replaced refuses for a moment; anything else lasts."""
         connection.close()
-        self._lost.add(connection)
         if self._refused_at is None:
             self._refused_at = self._loop.now()
         if self._loop.now() - self._refused_at > _REFUSED_SECONDS:
@@ -271,7 +268,10 @@ class Subscription(Client):
 class Producer(Client):
     """Sends tuples into an entry of a query; what `acknowledged` covers is durable there.
 
-    Positions count the tuples of the entry.  After a restart, continue at `position`.
+    Positions count the tuples of the producer of this `name`, over all its lives: after a restart,
+    continue at `position`.  A later producer of the same name supersedes this one, which hears so
+    by `ProducerSuperseded` from whatever it does next.  Producers that write at once need names of
+    their own.
     """
 
     def __init__(
@@ -280,42 +280,58 @@ class Producer(Client):
         entry: str,
         *,
         name: str = "producer",
+        shard: int = 0,
         window_bytes: int = 8 << 20,
     ) -> None:
+        if not 0 < window_bytes <= MOST_WINDOW_BYTES:
+            raise UsageError(
+                f"a producer cannot have {window_bytes} bytes under way; between 1 and "
+                f"{MOST_WINDOW_BYTES} can be"
+            )
+        self._outbox = Outbox(entry, name)
         super().__init__(endpoint)
         self._entry = entry
-        self._name = name
+        self._shard = shard
         self._window_bytes = window_bytes
         self._connection: Connection | None = None
-        self._unsafe: deque[Packet] = deque()
-        self._unsafe_bytes = 0
-        self._began = False
-        self._sent = 0
-        self.position = 0
-        self.acknowledged = 0
-        self._connect()
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def position(self) -> int:
+        """The position after the last tuple sent."""
+        return self._outbox.position
+
+    @property
+    def acknowledged(self) -> int:
+        """Everything before this position is durable."""
+        return self._outbox.acknowledged
 
     def send(self, batch: pa.RecordBatch, watermark: int | None = None) -> int:
         """Send tuples; the position after them.  Waits while too much is not yet durable."""
-        start = self.position
-        packet = packet_of(StreamEvent(start, batch, watermark))
-        self._unsafe.append(packet)
-        self._unsafe_bytes += packet.size
-        self.position = packet.end
+        self._hear(0.0)
+        self._outbox.put(batch, watermark)
         self._push()
-        while self._unsafe_bytes > self._window_bytes:
+        while self._outbox.bytes > self._window_bytes:
             self._step(0.05)
         return self.position
 
     def end(self) -> None:
-        """The stream ends here, for ever."""
-        self._unsafe.append(Packet(self.position, self.position, final=True))
+        """This producer sends nothing more, for ever; the entry ends when all have said so.
+
+        `flush` waits until that is durable.
+        """
+        self._outbox.end()
         self._push()
 
     def flush(self, timeout: float = _PATIENCE_SECONDS) -> None:
-        """Wait until everything sent is durable."""
+        """Wait until everything sent is durable, the end included."""
         deadline = self._loop.now() + timeout
-        while self.acknowledged < self.position:
+        self._step(0.0)
+        while not self._outbox.empty:
             if self._loop.now() > deadline:
                 raise OperatingFault(
                     f"tuples from {self.acknowledged} to {self.position} are not durable after "
@@ -325,62 +341,62 @@ class Producer(Client):
 
     def _connect(self) -> None:
         deadline = self._loop.now() + _PATIENCE_SECONDS
-        while not self._began:
-            if self._connection is None or self._connection in self._lost:
-                self._dial()
+        while not self._outbox.begun:
             self._step(0.05)
             if self._loop.now() > deadline:
                 raise OperatingFault(f"the entry {self._entry!r} cannot be reached")
 
     def _dial(self) -> None:
-        self._began = False
+        self._connection = None
         found = self._find(self._entry)
-        if not found.shards:
-            raise UsageError(f"the query has no entry {self._entry!r}")
-        if not found.places:
+        if self._shard >= found.shards:
+            raise UsageError(
+                f"the query has no entry {self._entry!r} with a shard {self._shard}; `explain()` "
+                "lists its streams"
+            )
+        place = next((each for each in found.places if _is_shard(self._shard, each, found)), None)
+        if place is None:
             self._loop.run_once(_RETRY_SECONDS)
             return
-        node, _, host, port, epoch = found.places[0]
-        self._connection = self._open((host, port), Produce(node, self._entry, self._name))
+        node, _, host, port, epoch = place
+        self._connection = self._open((host, port), self._outbox.hello(node))
         self._place = (node, epoch)
 
     def _step(self, timeout: float) -> None:
-        if self._connection is None or self._connection in self._lost:
+        self._outbox.check()
+        if self._connection is None or self._connection.closed:
             self._dial()
         elif self._superseded(self._entry):
             self._connection.close()
             self._dial()
+        self._hear(timeout)
+
+    def _hear(self, timeout: float) -> None:
+        """Take what the entry says; raises what it refused."""
         self._loop.run_once(timeout)
         while self._inbox:
             connection, message = self._inbox.popleft()
             if connection is self._connection:
                 self._take(message)
+        self._outbox.check()
 
     def _take(self, message: Any) -> None:
         if isinstance(message, Begins):
-            self._began = True
-            if not self._unsafe:
-                self.position = max(self.position, message.position)
-            self._safe_through(message.position)
-            self._sent = 0
+            self._outbox.began(message)
             self._push()
         elif isinstance(message, Ack):
-            self._safe_through(message.needed)
+            self._outbox.acked(message)
         elif isinstance(message, Refused):
-            raise OperatingFault(f"the entry {self._entry!r} refused: {message.reason}")
-
-    def _safe_through(self, position: int) -> None:
-        self.acknowledged = max(self.acknowledged, position)
-        while self._unsafe and self._unsafe[0].end <= position and not self._unsafe[0].final:
-            self._unsafe_bytes -= self._unsafe.popleft().size
-            self._sent = max(0, self._sent - 1)
+            self._outbox.refused(message)
 
     def _push(self) -> None:
-        if not self._began or self._connection is None:
-            return
-        while self._sent < len(self._unsafe):
-            self._connection.send(self._unsafe[self._sent])
-            self._sent += 1
+        if self._connection is not None:
+            for packet in self._outbox.unsent():
+                self._connection.send(packet)
+
+
+def _is_shard(shard: int, place: list[Any], found: Found) -> bool:
+    return found.shards == 1 or str(place[0]).endswith(f"-{shard}")
 
 
 def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any) -> Subscription:

@@ -11,7 +11,7 @@ from rewake.model.errors import BadPeer, UsageError
 from rewake.net.connection import Connection
 from rewake.net.loop import Loop
 from rewake.node.commands import NodeCommand
-from rewake.node.messages import Ack, Begins, Packet, Peek, Produce, Refused, Subscribe
+from rewake.node.messages import Ack, Packet, Peek, Produce, Refused, Subscribe
 from rewake.node.node import Node
 
 
@@ -21,31 +21,27 @@ class Downstream:
     def __init__(
         self,
         plan: NodePlan,
-        epoch: int,
         node: Node,
         loop: Loop,
         perform: Callable[[str, list[NodeCommand]], None],
         forget: Callable[[int], None],
     ) -> None:
         self._plan = plan
-        self._epoch = epoch
         self._node = node
         self._loop = loop
         self._perform = perform
         self._forget = forget
         self._numbers = count(1)
+        # Subscribers and producers, by number.
         self._subscribers: dict[int, Connection] = {}
         self._number_of: dict[Connection, int] = {}
-        self._producers: dict[int, Connection] = {}
-        self._produces: dict[Connection, int] = {}
-        # Producers that are to hear where they begin, and per channel up to where all is safe.
-        self._unanswered: set[int] = set()
-        self._safe = {number: node.merge.expected(number) for number in range(len(plan.inputs))}
+        # Those of them that are producers.
+        self._produces: set[int] = set()
 
     # --- commands ----------------------------------------------------------------------------
 
     def send(self, number: int, message: object) -> None:
-        """Send to a subscriber, if it is still there."""
+        """Send to a subscriber or producer, if it is still there."""
         connection = self._subscribers.get(number)
         if connection is not None:
             connection.send(message)
@@ -64,14 +60,6 @@ class Downstream:
         if connection is not None:
             self._forget_subscriber(connection)
             connection.close()
-
-    def acknowledge(self, channel: int, ack: Ack) -> None:
-        """Tell a producer what is safe."""
-        self._safe[channel] = max(self._safe[channel], ack.needed)
-        self._let_begin(channel)
-        connection = self._producers.get(channel)
-        if connection is not None and channel not in self._unanswered:
-            connection.send(ack)
 
     @property
     def unsent_bytes(self) -> int:
@@ -96,13 +84,15 @@ class Downstream:
 
     def _take(self, connection: Connection, message: Any) -> None:
         number = self._number_of.get(connection)
-        if isinstance(message, Ack) and number is not None:
+        if isinstance(message, Ack) and number is not None and number not in self._produces:
             self._perform("acked", self._node.acked(number, message))
-        elif isinstance(message, Packet) and connection in self._produces:
-            self._perform("arrived", self._node.arrived(self._produces[connection], message))
+        elif isinstance(message, Packet) and number in self._produces:
+            assert self._node.producers is not None
+            assert number is not None
+            self._perform("arrived", self._node.producers.arrived(number, message))
         elif isinstance(message, Subscribe) and number is None:
             self._subscribe(connection, message)
-        elif isinstance(message, Produce) and connection not in self._produces:
+        elif isinstance(message, Produce) and number is None:
             self._produce(connection, message)
         elif isinstance(message, Peek) and number is None:
             self._answer(connection, message)
@@ -112,10 +102,14 @@ class Downstream:
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
         if message.node != self._plan.name:
             raise BadPeer(f"this is node {self._plan.name!r}, not {message.node!r}")
+        number = self._admit(connection)
+        self._perform("subscribed", self._node.subscribed(number, message))
+
+    def _admit(self, connection: Connection) -> int:
         number = next(self._numbers)
         self._subscribers[number] = connection
         self._number_of[connection] = number
-        self._perform("subscribed", self._node.subscribed(number, message))
+        return number
 
     def _answer(self, connection: Connection, message: Peek) -> None:
         if message.node != self._plan.name:
@@ -127,52 +121,33 @@ class Downstream:
         connection.finish(self._loop.now())
 
     def _produce(self, connection: Connection, message: Produce) -> None:
-        channel = next(
-            (
-                number
-                for number, each in enumerate(self._plan.inputs)
-                if each.produced and each.name == message.channel
-            ),
-            None,
-        )
-        if channel is None or message.node != self._plan.name:
-            raise BadPeer(f"node {self._plan.name!r} takes no tuples for {message.channel!r}")
-        earlier = self._producers.get(channel)
-        if earlier is not None:
-            # Of two producers that claim to continue one stream, the later one is the restarted.
-            self._produces.pop(earlier, None)
-            earlier.close()
-        self._producers[channel] = connection
-        self._produces[connection] = channel
-        self._unanswered.add(channel)
-        self._let_begin(channel)
-
-    def _let_begin(self, channel: int) -> None:
-        """A producer begins when all that its predecessor sent is safe.
-
-        Sooner, it would take for done what a crash may still undo, and what nobody else can send.
-        """
-        begin = self._node.merge.expected(channel)
-        if channel in self._unanswered and self._safe[channel] >= begin:
-            self._unanswered.discard(channel)
-            self._producers[channel].send(Begins(begin, self._epoch))
+        producers = self._node.producers
+        names = [each.name for each in self._plan.inputs if each.produced]
+        if producers is None or message.node != self._plan.name or message.channel not in names:
+            raise BadPeer(f"node {self._plan.name!r} takes no tuples for {message.channel!r:.100}")
+        number = self._admit(connection)
+        self._produces.add(number)
+        self._perform("claimed", producers.claimed(number, message))
 
     def closed(self, connection: Connection) -> None:
         """It is gone."""
         self._gone(connection)
 
     def _gone(self, connection: Connection) -> None:
-        channel = self._produces.pop(connection, None)
-        if channel is not None:
-            self._producers.pop(channel, None)
-            self._unanswered.discard(channel)
+        produced = self._number_of.get(connection) in self._produces
         number = self._forget_subscriber(connection)
-        if number is not None:
+        if number is not None and not produced:
             self._perform("unsubscribed", self._node.unsubscribed(number))
 
     def _forget_subscriber(self, connection: Connection) -> int | None:
         number = self._number_of.pop(connection, None)
-        if number is not None:
-            del self._subscribers[number]
+        if number is None:
+            return None
+        del self._subscribers[number]
+        if number in self._produces:
+            self._produces.discard(number)
+            assert self._node.producers is not None
+            self._node.producers.gone(number)
+        else:
             self._forget(number)
         return number

@@ -50,6 +50,6 @@ class EarlyResults(Client):
                     if message.rows:
                         yield event_of(message, self._schema).batch
                     return
-            if connection in self._lost:
+            if connection.closed:
                 break
         raise OperatingFault(f"node {node!r} did not answer; it may be restarting: ask again")

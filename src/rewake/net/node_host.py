@@ -46,6 +46,7 @@ from rewake.node.commands import (
     Acknowledge,
     Answer,
     Append,
+    Confirm,
     Connect,
     Deliver,
     Disconnect,
@@ -229,7 +230,7 @@ class NodeHost:
             self._sink = plan.sink.open(plan.shard, plan.shards, plan.inputs[0].schema)
             committed = [self._sink.position(channel) for channel in range(len(plan.inputs))]
         self._upstream = Upstream(plan, epoch, node, self._loop, self._token, self._perform)
-        self._downstream = Downstream(plan, epoch, node, self._loop, self._perform, self._forget)
+        self._downstream = Downstream(plan, node, self._loop, self._perform, self._forget)
         assert self._welcome is not None
         for name, peer in self._welcome.peers.items():
             self._upstream.moved(name, peer)
@@ -372,8 +373,8 @@ class NodeHost:
             case Acknowledge(channel, ack):
                 if channel in self._upstream:
                     self._upstream.acknowledge(channel, ack)
-                else:
-                    self._downstream.acknowledge(channel, ack)
+            case Confirm(producer, ack):
+                self._downstream.send(producer, ack)
             case Connect(channel, position):
                 self._connect(channel, position)
             case Answer(subscriber, message):

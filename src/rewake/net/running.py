@@ -172,9 +172,9 @@ class RunningQuery:
             raise UsageError(f"the query has no stream {stream!r}; it has {known}")
         return places
 
-    def produce(self, entry: str, *, name: str = "producer") -> Producer:
-        """Send tuples into an entry."""
-        return Producer(self.endpoint, entry, name=name)
+    def produce(self, entry: str, *, name: str = "producer", shard: int = 0) -> Producer:
+        """Send tuples into an entry; several producers at once each need a name of their own."""
+        return Producer(self.endpoint, entry, name=name, shard=shard)
 
     def signal_node(self, node: str, sign: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to the process of a node, as an accident would; its pid."""

@@ -162,7 +162,13 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
     Kind.REFUSED: (node_messages.Refused, {"reason": TEXT, "fenced": FLAG}),
     Kind.PRODUCE: (
         node_messages.Produce,
-        {"node": TEXT, "channel": TEXT, "producer": TEXT, "epoch": COUNT},
+        {
+            "node": TEXT,
+            "channel": TEXT,
+            "producer": TEXT,
+            "epoch": COUNT,
+            "position": COUNT,
+        },
     ),
     Kind.PEEK: (node_messages.Peek, {"node": TEXT}),
     Kind.REGISTER: (

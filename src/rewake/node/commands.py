@@ -44,7 +44,7 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer a subscription; after `Refused` close the connection."""
+    """Answer a subscriber or producer; after `Refused` close the connection."""
 
     subscriber: int
     message: Begins | Refused
@@ -73,9 +73,17 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close a subscriber's connection: a later attempt of the same node has come."""
+    """Close a connection: the same subscriber or producer has come by another."""
 
     subscriber: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Tell a producer what is durable; dropped silently when it is gone."""
+
+    producer: int
+    ack: Ack
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,16 @@ class EndQuery:
 
 
 NodeCommand = (
-    Append | Connect | Acknowledge | Answer | Send | ReadLog | Disconnect | Deliver | Trim | Finish
+    Append
+    | Connect
+    | Acknowledge
+    | Answer
+    | Send
+    | ReadLog
+    | Disconnect
+    | Confirm
+    | Deliver
+    | Trim
+    | Finish
 )
 CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery

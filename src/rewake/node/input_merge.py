@@ -31,6 +31,7 @@ from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog
 from rewake.model.stream_event import END_OF_TIME, IDLE, NO_TIME, StreamEvent
+from rewake.node.frontiers import Frontiers
 from rewake.node.messages import Packet
 from rewake.node.packets import event_of
 from rewake.operators.arrays import Int64s
@@ -103,14 +104,16 @@ class InputMerge:
         ports: Sequence[int] | None = None,
         *,
         clocked: bool = False,
+        repeats: bool = True,
     ) -> None:
+        """`repeats`: whether a log records the order; without one nobody could ever repeat it."""
         ports = [0] * len(schemas) if ports is None else ports
         self._channels = [_Channel(*each) for each in zip(schemas, ports, strict=True)]
         self._clocked = clocked
         self._script: deque[Determinant] = deque()
         self._fresh: list[Determinant] = []
-        # Determinants of turns whose input may be asked for again, with their own end each.
-        self._past: deque[tuple[int, Determinant]] = deque()
+        self._repeats = repeats
+        self._past = Frontiers(len(schemas))
         self._next = 0
         self._watermark = NO_TIME
         self._idle = False
@@ -235,7 +238,7 @@ class InputMerge:
     def _tick(self, now_ms: int, *, recorded: bool) -> Taken:
         event = StreamEvent.tick(self.position, self._channels[0].schema, now_ms)
         self.position = event.end
-        self._note(Determinant(len(self._channels), now_ms, 1), recorded=recorded)
+        self._note(event.start, Determinant(len(self._channels), now_ms, 1), recorded=recorded)
         return Taken(None, event, event)
 
     def _consume(self, channel: int, limit: int | None, *, recorded: bool = False) -> Taken:
@@ -253,6 +256,10 @@ class InputMerge:
             event, rest = event.split(limit)
             each.waiting.appendleft(rest)
             each.waiting_bytes += _size(rest)
+        self._note(
+            self.position, Determinant(channel, each.consumed, event.end - each.consumed),
+            recorded=recorded,
+        )  # fmt: skip
         each.consumed = event.end
         if event.watermark is not None or event.batch.num_rows:
             each.idle = event.watermark == IDLE
@@ -261,7 +268,7 @@ class InputMerge:
         if isinstance(item, Packet) and item.final:
             each.ended, each.idle = True, False
             each.watermark = END_OF_TIME
-        here = self._here(channel, event, recorded=recorded)
+        here = self._here(channel, event)
         was_idle, self._idle = self._idle, self._all_idle()
         return Taken(channel, event, here, self._idle and not was_idle)
 
@@ -276,22 +283,32 @@ class InputMerge:
             return self._watermark
         return min(each.watermark for each in self._channels if not each.idle)
 
-    def _here(self, channel: int, event: StreamEvent, *, recorded: bool) -> StreamEvent:
+    def _here(self, channel: int, event: StreamEvent) -> StreamEvent:
         start, span = self.position, event.end - event.start
         self.position += span
         watermark = self._time()
         passed = watermark if watermark > self._watermark else None
         self._watermark = max(self._watermark, watermark)
-        self._note(Determinant(channel, event.start, span), recorded=recorded)
         position, port = self.position - event.batch.num_rows, self._channels[channel].port
         return StreamEvent(position, event.batch, passed, start, port)
 
-    def _note(self, determinant: Determinant, *, recorded: bool) -> None:
-        if not self.several:
+    def _note(self, start: int, determinant: Determinant, *, recorded: bool) -> None:
+        if not self.several or not self._repeats:
             return
         if not recorded:
             self._fresh.append(determinant)
-        self._past.append((self.position, determinant))
+        channel = determinant.channel if determinant.channel < len(self._channels) else None
+        self._past.note(start, channel, [each.consumed for each in self._channels])
+
+    @property
+    def unwritten(self) -> int:
+        """How many determinants no frame holds yet."""
+        return len(self._fresh)
+
+    @property
+    def remembered(self) -> int:
+        """How many turns it knows of, for what is needed again and for the next frame."""
+        return len(self._fresh) + len(self._past)
 
     @property
     def following(self) -> bool:
@@ -314,14 +331,9 @@ class InputMerge:
         """
         if not self.several:
             return [position]
-        while self._past and self._past[0][0] <= position:
-            self._past.popleft()
-        needed = [each.consumed for each in self._channels]
-        for end, (channel, first, span) in reversed(self._past):
-            if channel == len(self._channels):
-                continue
-            needed[channel] = first + max(0, position - (end - span))
-        return needed
+        if position >= self.position:
+            self._past.forget()
+        return self._past.needed(position) or [each.consumed for each in self._channels]
 
     # --- determinants ------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ How they become bytes is the matter of `rewake.net`; the simulator passes them a
 
 A conversation between nodes: the downstream connects and sends `Subscribe`; the upstream answers
 `Begins` or `Refused`, then sends `Packet`s; the downstream sends `Ack`s.  A producer connects,
-sends `Produce`, is answered `Begins`, and sends packets itself; the node acks what is durable.
+sends `Produce`, is answered `Begins` or `Refused`, and sends packets itself; the node acks what is
+durable.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """Accepted: what follows covers `position` on.  Beyond what was asked for: there is a gap."""
+    """Accepted: what follows covers `position` on.  Beyond what was asked for: there is a gap.
+
+    To a subscriber the epoch is the node's; to a producer it is its own, from now on.
+    """
 
     position: int
     epoch: int
@@ -74,7 +78,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """`consumed`: processed up to here (frees the window).  `needed`: from here on needed again."""
+    """`consumed`: processed up to here (frees the window).  `needed`: from here on needed again.
+
+    To a producer: so many packets of this connection are durable; its position after them.
+    """
 
     consumed: int
     needed: int
@@ -82,12 +89,17 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """A producer outside of Rewake offers tuples to the input `channel` of a node."""
+    """A producer outside of Rewake offers tuples to the input `channel` of a node.
+
+    `epoch` 0 claims the name; any other is what an earlier `Begins` said, and then everything of
+    this producer before `position` was said to be durable.
+    """
 
     node: str
     channel: str
     producer: str
     epoch: int = 0
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)

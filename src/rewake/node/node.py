@@ -8,8 +8,8 @@ The host's duties, in this order:
    the predecessor), and give `Node.recover` a reader of its frames, newest first.
 2. Perform the commands of `start`, then deliver events as they come and perform, in order, the
    commands that each returns.  An upstream's `Begins` is `began`, a packet or a source's stream
-   event is `arrived`, a broken connection is `lost`.
-3. Whenever `ready`, call `work`: one turn.  Read a source or producer only while `wants` it.
+   event is `arrived`, a broken connection is `lost`.  What producers say goes to `producers`.
+3. Whenever `ready`, call `work`: one turn.  Read a source only while `wants` it.
 4. After `Append`, call `durable` with the number of frames that are.  Nothing of a turn is sent
    before that: the node holds it back itself.
 5. When the log reports that it is fenced, end the process without performing anything more.
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import NamedTuple
 
 from rewake.graph.plan import NodePlan
@@ -39,6 +40,7 @@ from rewake.node.input_merge import InputMerge, Taken
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
+from rewake.node.producers import Note, Producers
 from rewake.node.subscriptions import Kept, Subscriptions
 from rewake.operators.stateful import Clocked, Delaying
 from rewake.recovery.approach import Emissions, Foretelling, Recovery, result_sections
@@ -48,6 +50,9 @@ _AT_ANY_POSITION = -1
 # Amnesia: each life of a node numbers its output from a line of its own, so that nothing it lost
 # can be mistaken for something it says now.
 _POSITIONS_PER_LIFE = 1 << 40
+# What a node remembers grows neither with its turns nor with how far a subscriber is behind.
+_MOST_UNWRITTEN = 1024
+_MOST_FRAME_MARKS = 1024
 
 
 class _Pending(NamedTuple):
@@ -59,6 +64,7 @@ class _Pending(NamedTuple):
     packets: list[Packet] | None
     # What recovery would need after this turn: input from here on, frames from here on.
     needs: tuple[list[int], int] | None
+    note: Note | None
 
 
 class Node:
@@ -84,7 +90,14 @@ class Node:
             [each.schema for each in plan.inputs],
             [each.port for each in plan.inputs],
             clocked=self._clocked is not None,
+            repeats=plan.logs,
         )
+        # An entry's: who writes, and what the turn that is being taken does for whom.
+        self.producers: Producers | None = None
+        if any(each.produced for each in plan.inputs):
+            (schema,) = plan.input_schemas
+            self.producers = Producers(self.merge, schema, logs=plan.logs)
+        self._note: Note | None = None
         self.recovery = recovery
         self._sequence = next_sequence
         self._end = next_position if plan.logs else epoch * _POSITIONS_PER_LIFE
@@ -137,9 +150,10 @@ class Node:
         if plan.transparent or plan.sink is not None:
             return cls(plan, epoch, limits=limits)
         seen: list[Frame] = []
+        frames = iter(frames)
         operator = plan.program.operator(*plan.input_schemas)
         recovery = plan.approach.build(operator, plan.program.emit, _noting(frames, seen))
-        return cls(
+        node = cls(
             plan,
             epoch,
             recovery=recovery,
@@ -148,6 +162,9 @@ class Node:
             next_position=next_position,
             limits=limits,
         )
+        if node.producers is not None and plan.logs:
+            node.producers.recover(chain(seen, frames))
+        return node
 
     # --- upstream ----------------------------------------------------------------------------
 
@@ -159,6 +176,8 @@ class Node:
             self._starts = self._delivered = self._needed = list(committed)
         if self.plan.transparent:
             return []  # what to produce is what somebody asks for
+        if self.producers is not None:
+            return []  # they connect
         if not self.plan.approach.logs and self.recovery is not None and self.epoch > 1:
             # Without a state there is no past to continue: take what comes next.
             return [Connect(channel, _AT_ANY_POSITION) for channel in range(len(self._starts))]
@@ -192,7 +211,7 @@ class Node:
         return []
 
     def wants(self, channel: int) -> bool:
-        """Whether a source or producer of this channel should be read."""
+        """Whether a source of this channel should be read."""
         if self.plan.transparent and not self.outputs.started:
             return False
         return self.merge.waiting_bytes(channel) < self.limits.input_bytes
@@ -231,6 +250,7 @@ class Node:
         if self._held is None:
             self.tuples_in += taken.there.batch.num_rows
             self._held = taken
+            self._note = None if self.producers is None else self.producers.taken()
         if self.plan.sink is not None:
             assert taken.channel is not None, "a sink has no clock"
             commands: list[NodeCommand] = [Deliver(taken.channel, taken.there)]
@@ -288,13 +308,21 @@ class Node:
         self.tuples_out += rows
         watermark = None if replayed else self._told(taken.passed_on)
         if not self.plan.logs:
-            return self._forward_unlogged(turn.outputs, rows, watermark)
+            commands = self._forward_unlogged(turn.outputs, rows, watermark)
+            return commands if self._note is None else commands + self._tell_producers([self._note])
         record = turn.record
-        if record is None and (rows or watermark is not None):
+        noted = self._note is not None or self._much_unwritten
+        if record is None and (rows or watermark is not None or noted):
             record = self.recovery.bare_record()
             sections = (*record.sections, *result_sections(turn.outputs))
             record = record._replace(tuples=rows, sections=sections)
         return [] if record is None else self._append(record, watermark)
+
+    @property
+    def _much_unwritten(self) -> bool:
+        """Whether so many turns in a row left no frame that their order must go to the log."""
+        assert self.recovery is not None
+        return self.merge.unwritten >= _MOST_UNWRITTEN and not self.recovery.recovering
 
     def _told(self, watermark: int | None) -> int | None:
         """What those who come next are told of time: no more than that results may be behind."""
@@ -319,6 +347,8 @@ class Node:
         determinants = self.merge.section()
         if determinants is not None:
             sections.append(determinants)
+        if self.producers is not None:
+            sections.append(self.producers.section())
         if watermark is not None:
             sections.append(punctuation_section(watermark))
         record = record._replace(sections=tuple(sections))
@@ -329,7 +359,7 @@ class Node:
         size = sum(len(section.payload) for section in sections)
         sequence, self._sequence = self._sequence, self._sequence + 1
         needs = self._needs() if sequence % self.limits.turns_per_trim == 0 else None
-        self._pending.append(_Pending(sequence, self._end, size, packets, needs))
+        self._pending.append(_Pending(sequence, self._end, size, packets, needs, self._note))
         self._pending_bytes += size
         return [Append(record)]
 
@@ -343,13 +373,20 @@ class Node:
     def _needs(self) -> tuple[list[int], int]:
         assert self.recovery is not None
         inputs = self.merge.needed(self.recovery.acknowledged + 1)
-        return inputs, self._sequence - self.recovery.frames_needed
+        frames = self.recovery.frames_needed
+        if self.producers is not None:
+            frames = max(frames, self.producers.frames_needed)
+        return inputs, self._sequence - frames
+
+    def _tell_producers(self, notes: Iterable[Note]) -> list[NodeCommand]:
+        return [] if self.producers is None else self.producers.durable(notes)
 
     # --- durability --------------------------------------------------------------------------
 
     def durable(self, frames: int) -> list[NodeCommand]:
         """Every frame with a sequence below `frames` is durable: its results may go."""
         commands: list[NodeCommand] = []
+        notes: list[Note] = []
         needs = None
         while self._pending and self._pending[0].sequence < frames:
             turn = self._pending.popleft()
@@ -357,9 +394,12 @@ class Node:
             self._durable_end = turn.end
             if turn.packets is not None:
                 commands += self.outputs.offer(turn.packets, turn.sequence)
+            if turn.note is not None:
+                notes.append(turn.note)
             if turn.needs is not None:
                 needs = turn.needs
-                self._frame_marks.append((turn.end, turn.sequence + 1))
+                self._mark_frames(turn.end, turn.sequence + 1)
+        commands += self._tell_producers(notes)
         if needs is not None:
             commands += self._release(*needs)
         return commands + self._perhaps_finish()
@@ -370,8 +410,14 @@ class Node:
         if self.recovery is None or not self.plan.logs or self._pending or self.recovering:
             return self._perhaps_finish()
         if not self._frame_marks or self._frame_marks[-1][1] != self._sequence:
-            self._frame_marks.append((self._end, self._sequence))
+            self._mark_frames(self._end, self._sequence)
         return self._release(*self._needs()) + self._perhaps_finish()
+
+    def _mark_frames(self, end: int, sequence: int) -> None:
+        """Remember where frames end, to trim them one day; with fewer marks trimming is coarser."""
+        self._frame_marks.append((end, sequence))
+        if len(self._frame_marks) > _MOST_FRAME_MARKS:
+            self._frame_marks = deque(islice(self._frame_marks, 0, None, 2))
 
     def _notice_silence(self, now_ms: float) -> None:
         """Tell of inputs from outside that brought nothing for as long as they may be silent."""
@@ -384,7 +430,7 @@ class Node:
                 self._heard[channel] = (expected, now_ms, False)
             elif not told and now_ms - since >= each.idle_after_ms:
                 if not self.merge.announced_end(channel):
-                    self.merge.fell_silent(channel)
+                    (self.producers or self.merge).fell_silent(channel)
                 self._heard[channel] = (expected, since, True)
 
     def _release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
@@ -498,6 +544,7 @@ class Node:
             "pending_bytes": self._pending_bytes,
             "lag": self.outputs.lag(),
             "turns": self.turns,
+            "remembered_turns": self.merge.remembered + len(self._frame_marks),
         }
         if self.recovery is not None:
             figures |= self.recovery.progress()
@@ -507,6 +554,8 @@ class Node:
         """What always holds between events."""
         self.merge.check_invariants()
         self.outputs.check_invariants()
+        if self.producers is not None:
+            self.producers.check_invariants()
         assert self._pending_bytes == sum(turn.bytes for turn in self._pending)
         if self.recovery is not None:
             held = 0 if self._held is None else self._held.here.end - self._held.here.start

@@ -79,12 +79,13 @@ class Subscriptions:
         earlier = queue.connection_of(message.subscriber) if message.epoch else None
         if earlier is not None:
             commands += [Disconnect(earlier), *self.unsubscribed(earlier)]
-        if message.epoch:
+        required = message.epoch > 0 and message.subscriber in self._consumers[message.output]
+        if required:
+            # Only of those the plan knows: the names of strangers would never be forgotten.
             self._epochs[message.subscriber] = message.epoch
         position = queue.end if message.position < 0 else message.position
         if self._kept is Kept.NOWHERE:
             position = max(position, queue.first) if position <= queue.end else queue.end
-        required = message.epoch > 0 and message.subscriber in self._consumers[message.output]
         queue.subscribe(connection, message.subscriber, position, required=required)
         self._output_of[connection] = message.output
         commands.append(Answer(connection, Begins(position, self._epoch)))

@@ -39,6 +39,7 @@ from rewake.model.errors import ReplayMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.arrays import Int32s
 from rewake.operators.stateful import NO_SLOTS, Outcome, StatefulOperator
+from rewake.operators.stateless import StatelessOperator
 from rewake.recovery.approach import (
     NOTHING,
     Emissions,
@@ -101,6 +102,9 @@ class InstantCheckpointing:
         self._settings = settings
         self._emit = emit
         self._changes = PartChanges(operator)
+        # What a record is when no checkpoint is due.  Nothing is all there is of a state without
+        # parts: every record is a checkpoint of it, and no input is ever asked for again.
+        self._least = FULL if isinstance(operator, StatelessOperator) else RESULTS_ONLY
         # The next input position; while recovering, replay lasts through this one.
         self.position = 0
         self._replay_through = -1
@@ -131,7 +135,7 @@ class InstantCheckpointing:
         self._turns += 1
         kind = self._due()
         told = event.watermark is not None and not event.is_tick and self.operator.clock > before
-        if not outputs and not told and kind == RESULTS_ONLY:
+        if not outputs and not told and kind == self._least:
             return NOTHING
         record, checks = self._record(kind, outputs)
         return Turn(record, outputs, checks)
@@ -156,8 +160,8 @@ class InstantCheckpointing:
         settings = self._settings
         tuples_due = settings.every_tuples is not None and self._tuples >= settings.every_tuples
         turns_due = settings.every_turns is not None and self._turns >= settings.every_turns
-        if not (tuples_due or turns_due):
-            return RESULTS_ONLY
+        if self._least == FULL or not (tuples_due or turns_due):
+            return self._least
         first = self._deltas < 0
         return FULL if first or self._deltas + 1 >= settings.full_every else DELTA
 
@@ -201,7 +205,7 @@ class InstantCheckpointing:
     def bare_record(self) -> TurnRecord:
         """A record that says no more than that input up to `position` has been consumed."""
         assert not self.recovering, "the log has a record of this time already"
-        return self._record(RESULTS_ONLY, ())[0]
+        return self._record(self._least, ())[0]
 
     # --- what the host may know --------------------------------------------------------------
 

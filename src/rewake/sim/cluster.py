@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rewake.graph.plan import Plan
 from rewake.log.host import DirectWriter
@@ -12,12 +14,15 @@ from rewake.node.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Address, Refused
 from rewake.node.node import Node
+from rewake.node.outbox import Outbox
 from rewake.sim.check import Archive
 from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
 from rewake.sim.network import Network
+from rewake.sim.producer import Producer
+from rewake.sim.scenarios import ProducerScript
 from rewake.sim.world import World
 
 
@@ -28,6 +33,7 @@ class Kinds:
     node: type[Node] = Node
     coordinator: type[Coordinator] = Coordinator
     writer: type[DirectWriter] | None = None
+    outbox: type[Outbox] = Outbox
 
 
 class Cluster:
@@ -49,14 +55,31 @@ class Cluster:
         self.driver_address: Address = (DRIVER, 0)
         self.launcher = Launcher(self)
         self.clients: list[Client] = []
+        self.producers: list[Producer] = []
         self.over = False
 
-    def start(self) -> None:
+    def start(self, producers: Sequence[ProducerScript] = ()) -> None:
         """Begin."""
         self.launcher.start()
         for name, places in self.plan.streams.items():
             for shard, (node, output) in enumerate(places):
                 self.clients.append(Client(self, f"client.{name}.{shard}", node, output))
+
+        for script in producers:
+            for delay_ms in (0.0, *script.rivals_ms):
+                self.world.schedule(delay_ms, partial(self._produce, script))
+
+    def _produce(self, script: ProducerScript) -> None:
+        """Another life of a producer begins, whether or not the one before it has noticed."""
+        life = sum(each.script.name == script.name for each in self.producers)
+        self.producers.append(Producer(self, script, life))
+
+    @property
+    def all_produce(self) -> bool:
+        """Whether somebody has begun under every name."""
+        names = {each.script.name for each in self.producers}
+        begun = {each.script.name for each in self.producers if each.first is not None}
+        return names == begun
 
     def join(self) -> None:
         """A client comes late, and reads a stream from its beginning into the present."""

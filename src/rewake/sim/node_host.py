@@ -22,6 +22,7 @@ from rewake.node.commands import (
     Acknowledge,
     Answer,
     Append,
+    Confirm,
     Connect,
     Deliver,
     Disconnect,
@@ -41,6 +42,7 @@ from rewake.node.messages import (
     Packet,
     Peer,
     PeerMoved,
+    Produce,
     Refused,
     Register,
     Stop,
@@ -83,7 +85,7 @@ class NodeHost(Endpoint):
         self.node: Node | None = None
         self.log: TimedLog | None = None
         self._control: Connection | None = None
-        self._early: list[tuple[Connection, Subscribe]] = []
+        self._early: list[tuple[Connection, Subscribe | Produce]] = []
         self._subscribers: dict[int, Connection] = {}
         self._peers: dict[str, Peer] = {}
         self._channels = {
@@ -304,6 +306,9 @@ class NodeHost(Endpoint):
                 self._read_later(command)
             case Disconnect(subscriber):
                 self._hang_up(subscriber)
+            case Confirm(producer, ack):
+                if producer in self._subscribers:
+                    self._subscribers[producer].send(self, ack)
             case Deliver(channel, event):
                 assert self._sink is not None
                 self._sink.write(channel, event)
@@ -440,13 +445,20 @@ class NodeHost(Endpoint):
         connection = self._subscribers.pop(subscriber, None)
         if connection is not None:
             connection.close(self)
+        if self.node is not None and self.node.producers is not None:
+            self.node.producers.gone(subscriber)
 
-    def _subscribe(self, connection: Connection, message: Subscribe) -> None:
+    def _subscribe(self, connection: Connection, message: Subscribe | Produce) -> None:
         if self.node is None:
             self._early.append((connection, message))
             return
         self._subscribers[connection.number] = connection
         node, number = self.node, connection.number
+        if isinstance(message, Produce):
+            producers = node.producers
+            assert producers is not None
+            self._do(f"{number} claims {message}", lambda: producers.claimed(number, message))
+            return
         what = f"subscriber {number} is {message.subscriber} from {message.position}"
         self._do(what, lambda: node.subscribed(number, message))
 
@@ -461,12 +473,21 @@ class NodeHost(Endpoint):
             if each.connection is connection:
                 self._from_upstream(each, message)
                 return
-        if isinstance(message, Subscribe):
+        if isinstance(message, Subscribe | Produce):
             self._subscribe(connection, message)
+        elif isinstance(message, Packet) and connection.number in self._subscribers:
+            self._from_producer(connection.number, message)
         elif isinstance(message, Ack) and connection.number in self._subscribers:
             assert self.node is not None
             node, number = self.node, connection.number
             self._do(f"acked by {number} {message}", lambda: node.acked(number, message))
+
+    def _from_producer(self, number: int, packet: Packet) -> None:
+        assert self.node is not None
+        producers = self.node.producers
+        assert producers is not None
+        what = f"{number} produces {_brief(packet)}"
+        self._do(what, lambda: producers.arrived(number, packet))
 
     def _from_coordinator(self, message: object) -> None:
         match message:
@@ -494,6 +515,8 @@ class NodeHost(Endpoint):
         if self._subscribers.pop(connection.number, None) is not None:
             assert self.node is not None
             node, number = self.node, connection.number
+            if node.producers is not None:
+                node.producers.gone(number)
             self._do(f"subscriber {number} left", lambda: node.unsubscribed(number))
         self._early = [each for each in self._early if each[0] is not connection]
 

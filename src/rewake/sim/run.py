@@ -5,13 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 from rewake.node.limits import NodeLimits
 from rewake.sim.check import check_client
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule
 from rewake.sim.operator_scenarios import operator_scenario
-from rewake.sim.scenarios import Scenario, random_scenario
+from rewake.sim.scenarios import Scenario, producers_scenario, random_scenario
 from rewake.sim.world import World
 
 # Virtual time that a run may take after its last fault.
@@ -56,11 +57,11 @@ def run_seed(
     failure = ""
     faults: FaultSchedule | None = None
     try:
-        scenario = (operator_scenario if seed % 4 == 3 else random_scenario)(world.random)
+        scenario = _grower(seed)(world.random)
         cluster = Cluster(world, scenario.plan, kinds=kinds or Kinds(), limits=_limits(world))
         cluster.pace_ms = world.random.choice(scenario.paces_ms)
         faults = FaultSchedule(cluster, world.between(100, 2500))
-        cluster.start()
+        cluster.start(scenario.producers)
         faults.start()
         world.run(lambda: cluster.over, until_ms=faults.stops_ms + _PATIENCE_MS)
         for name in cluster.archive.frames:
@@ -81,6 +82,12 @@ def run_seed(
         failure,
         tuple(world.story),
     )
+
+
+def _grower(seed: int) -> Callable[[Random], Scenario]:
+    if seed % 8 == 5:
+        return producers_scenario
+    return operator_scenario if seed % 4 == 3 else random_scenario
 
 
 def _limits(world: World) -> NodeLimits:

@@ -27,6 +27,18 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 _EMPTY = pa.RecordBatch.from_pylist([], SCHEMA)
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerScript:
+    """A producer of an entry: how much it writes, and when others come to write under its name."""
+
+    entry: str
+    name: str
+    number: int
+    tuples: int
+    rivals_ms: tuple[float, ...]
+    schema: pa.Schema = SCHEMA
+
+
 @dataclass(slots=True)
 class Scenario:
     """A plan, and what its steps mean in plain Python, by name of the step."""
@@ -42,16 +54,16 @@ class Scenario:
     several: dict[str, Callable[[Row], list[Row]]] = field(default_factory=dict)
     # The predicates of a split, in order; what none holds for is the rest.
     splits: dict[str, list[Callable[[Row], bool]]] = field(default_factory=dict)
+    # Who writes into entries.
+    producers: tuple[ProducerScript, ...] = ()
 
     @property
     def tuples(self) -> int:
         """How many tuples enter."""
-        return sum(
-            event.batch.num_rows
-            for source in self.sources.values()
-            for shard in source.shards
-            for event in shard
-        )
+        tuples = sum(each.tuples for each in self.producers)
+        for source in self.sources.values():
+            tuples += sum(event.batch.num_rows for shard in source.shards for event in shard)
+        return tuples
 
 
 class Builder:
@@ -239,6 +251,36 @@ class Builder:
                 "instant", every_tuples=None, every_turns=random.randrange(1, 6), full_every=4
             )
         return approach_named("cec")
+
+
+class ProducersBuilder(Builder):
+    """Grows a query with an entry that several producers write to."""
+
+    def build(self) -> Scenario:
+        """One scenario."""
+        random = self._random
+        stream = self._query.entry("entry", SCHEMA, approach=self._approach())
+        stream.to_stream("stream-entry")
+        end = self._aggregate(self._stateless(stream, 0), "first")
+        end.to_stream("stream0")
+        self._maybe_sink(end, 0)
+        self._scenario.producers = tuple(
+            ProducerScript(
+                "entry",
+                f"producer{number}",
+                number,
+                random.randrange(self._largest),
+                tuple(random.uniform(20, 1500) for _ in range(random.choice((0, 0, 1, 2, 4)))),
+            )
+            for number in range(random.choice((1, 2, 2, 4)))
+        )
+        self._scenario.plan = self._kept(self._query.plan())
+        return self._scenario
+
+
+def producers_scenario(random: Random, *, largest: int = 220) -> Scenario:
+    """A scenario with at most so many tuples per producer, roughly."""
+    return ProducersBuilder(random, largest=largest).build()
 
 
 def random_scenario(random: Random, *, largest: int = 220) -> Scenario:

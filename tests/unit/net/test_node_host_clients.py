@@ -13,10 +13,11 @@ from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.downstream import Downstream
 from rewake.net.loop import Loop
 from rewake.net.node_host import NodeHost, NodeTask
-from rewake.node.commands import Acknowledge, NodeCommand
+from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node
 from rewake.node.packets import packet_of
+from rewake.node.producers import MOST_WINDOW_BYTES
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -59,17 +60,37 @@ class Host:
     def __init__(self) -> None:
         self.node = Node.recover(entry(), 1)
         self.downstream = Downstream(
-            self.node.plan, 1, self.node, Loop(), self.perform, lambda _number: None
+            self.node.plan, self.node, Loop(), self.perform, lambda _number: None
         )
+        self.frames = 0
 
     def perform(self, _event: str, commands: list[NodeCommand]) -> None:
         for command in commands:
-            if isinstance(command, Acknowledge):
-                self.downstream.acknowledge(command.channel, command.ack)
+            match command:
+                case Append():
+                    self.frames += 1
+                case Answer(number, Begins() as message):
+                    self.downstream.send(number, message)
+                case Answer(number, message):
+                    self.downstream.refuse(number, message)
+                case Disconnect(number):
+                    self.downstream.disconnect(number)
+                case Confirm(number, ack):
+                    self.downstream.send(number, ack)
 
-    def produce(self) -> Line:
+    def work(self) -> None:
+        """Take all turns there are; nothing becomes durable."""
+        while commands := self.node.work(0.0):
+            self.perform("work", commands)
+
+    def sync(self) -> None:
+        """What was appended is durable."""
+        self.work()
+        self.perform("durable", self.node.durable(self.frames))
+
+    def produce(self, name: str = "producer", epoch: int = 0, position: int = 0) -> Line:
         line = Line()
-        self.downstream.received(line, [Produce("entry", "entry", "producer")])
+        self.downstream.received(line, [Produce("entry", "entry", name, epoch, position)])
         return line
 
 
@@ -77,32 +98,124 @@ def test_a_producer_begins_where_everything_before_it_is_durable() -> None:
     """What its predecessor sent may still be lost, and then nobody could send it again."""
     host = Host()
     first = host.produce()
+    assert first.said == [], "not even its name is durable"
+    host.sync()
     assert first.said == [Begins(0, 1)]
     host.downstream.received(first, [packet(0, 10), packet(10, 20)])
     host.perform("work", host.node.work(0.0))
     second = host.produce()
+    assert first.said[-1] == Refused("epoch 1 of producer 'producer' was superseded by 2", True)
     assert first.closed
-    host.perform("work", host.node.work(0.0))
-    assert second.said == [], "ten tuples are on their way to the disk, ten are not even that"
-    host.perform("durable", host.node.durable(2))
-    host.perform("tick", host.node.tick(0.0))
-    assert second.said[0] == Begins(20, 1)
+    host.work()
+    assert second.said == [], "twenty tuples are on their way to the disk"
+    host.sync()
+    assert second.said == [Begins(20, 2)]
 
 
 def test_a_producer_that_left_while_it_waited_is_not_answered() -> None:
     """The next one is, in its place."""
     host = Host()
     first = host.produce()
+    host.sync()
     host.downstream.received(first, [packet(0, 10)])
     second = host.produce()
     host.downstream.closed(second)
     third = host.produce()
-    host.perform("work", host.node.work(0.0))
-    host.perform("durable", host.node.durable(1))
-    host.perform("tick", host.node.tick(0.0))
+    host.sync()
     assert second.said == []
-    assert third.said[0] == Begins(10, 1)
-    assert isinstance(third.said[-1], Begins | Ack)
+    assert third.said == [Begins(10, 3)]
+
+
+def test_each_producer_hears_of_its_own_packets_alone() -> None:
+    """Positions are a producer's own; the entry has all of them in the order of their turns."""
+    host = Host()
+    one, other = host.produce("one"), host.produce("other")
+    host.sync()
+    host.downstream.received(one, [packet(0, 10), packet(10, 20)])
+    host.downstream.received(other, [packet(0, 5)])
+    host.sync()
+    assert one.said == [Begins(0, 1), Ack(2, 20)]
+    assert other.said == [Begins(0, 1), Ack(1, 5)]
+    assert host.node.progress()["output_position"] == 25
+
+
+BAD_PACKETS = {
+    "goes backwards": Packet(5, 15, 10, payload=packet(5, 15).payload),
+    "leaves a gap": packet(11, 12),
+    "leaves positions without tuples": Packet(10, 30, 10, payload=packet(10, 20).payload),
+    "says how many tuples by the payload alone": Packet(10, 20, -1, payload=packet(10, 20).payload),
+    "holds no tuples": Packet(10, 20, 10, payload=b"x" * 64),
+    "ends with tuples": Packet(10, 20, 10, None, packet(10, 20).payload, final=True),
+    "has a time that no clock has": Packet(10, 10, watermark=2**63 - 1),
+}
+
+
+@pytest.mark.parametrize("what", BAD_PACKETS)
+def test_a_packet_that_cannot_be_is_refused(what: str) -> None:
+    """The producer is cut off with a word; what it sent before counts, and the entry goes on."""
+    host = Host()
+    line, other = host.produce(), host.produce("other")
+    host.sync()
+    host.downstream.received(line, [packet(0, 10), BAD_PACKETS[what], packet(10, 20)])
+    assert isinstance(line.said[-1], Refused)
+    assert line.closed
+    host.downstream.received(other, [packet(0, 5)])
+    host.sync()
+    assert other.said[-1] == Ack(1, 5)
+    again = host.produce(epoch=1)
+    host.sync()
+    assert again.said == [Begins(10, 1)]
+
+
+BAD_CLAIMS = {
+    "a name that is too long": ("x" * 201, 0, 0),
+    "a name that is none": ("../x", 0, 0),
+    "no name": ("", 0, 0),
+    "an epoch that nobody gave": ("known", 2**63 - 1, 0),
+    "an epoch of a name that nobody knows": ("unknown", 1, 0),
+    "a position that is not there": ("known", 1, 11),
+}
+
+
+@pytest.mark.parametrize("what", BAD_CLAIMS)
+def test_a_claim_that_cannot_be_is_refused(what: str) -> None:
+    """It disturbs nobody, and leaves nothing behind."""
+    host = Host()
+    known = host.produce("known")
+    host.sync()
+    host.downstream.received(known, [packet(0, 10)])
+    line = host.produce(*BAD_CLAIMS[what])
+    assert isinstance(line.said[-1], Refused)
+    assert line.closed
+    host.downstream.received(line, [packet(0, 1)])
+    host.sync()
+    assert known.said == [Begins(0, 1), Ack(1, 10)]
+    assert host.node.progress()["output_position"] == 10
+
+
+def test_tuples_before_the_answer_are_refused() -> None:
+    """Who does not know where it begins cannot know what it sends."""
+    host = Host()
+    line = host.produce()
+    host.downstream.received(line, [packet(0, 10)])
+    assert isinstance(line.said[-1], Refused)
+    host.sync()
+    assert host.node.progress()["output_position"] == 0
+
+
+def test_a_producer_that_does_not_wait_is_refused() -> None:
+    """What it may have under way is bounded, so that memory is."""
+    host = Host()
+    line = host.produce()
+    host.sync()
+    large = MOST_WINDOW_BYTES // 16
+    at = 0
+    while not line.closed:
+        host.downstream.received(line, [packet(at, at + large // 8)])
+        at += large // 8
+        assert at * 8 < 2 * MOST_WINDOW_BYTES
+    assert "without waiting" in line.said[-1].reason
+    assert at * 8 > MOST_WINDOW_BYTES
 
 
 class Trimmed:
@@ -122,9 +235,7 @@ def host(tmp_path: Path) -> Any:
     made = NodeHost(NodeTask(entry(), str(tmp_path), "", ("127.0.0.1", 1), token))
     made._node = Node.recover(entry(), 2, next_sequence=5, next_position=50)
     made._log = Trimmed()
-    made._downstream = Downstream(
-        made._plan, 2, made._node, made._loop, made._perform, made._forget
-    )
+    made._downstream = Downstream(made._plan, made._node, made._loop, made._perform, made._forget)
     yield made
     made.close()
 

@@ -1,0 +1,163 @@
+"""Several producers on one entry, in processes of their own that are killed with the entry."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from drill_vocabulary import PATIENCE_SECONDS, until
+
+import rewake
+from rewake.model.errors import ProducerSuperseded
+from rewake.net.client import Producer
+
+SCHEMA = pa.schema([("name", pa.string()), ("at", pa.int64())])
+# Writes rows "name, position" up to a number of them, then says how far it was told.
+PROGRAM = """
+import sys
+import pyarrow as pa
+import rewake
+folder, name, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with rewake.produce(folder, "entry", name=name) as producer:
+    print(producer.position, flush=True)
+    while producer.position < stop:
+        first = producer.position
+        at = list(range(first, min(first + 20, stop)))
+        producer.send(pa.record_batch({"name": [name] * len(at), "at": at}))
+    producer.flush()
+    print(producer.acknowledged, flush=True)
+"""
+
+
+def entered() -> Any:
+    """What producers write, kept as it is."""
+    query = rewake.Query("producers")
+    query.entry("entry", SCHEMA).to_stream("entry")
+    return query
+
+
+def rows(name: str, first: int, last: int) -> pa.RecordBatch:
+    """The tuples of a producer at these positions."""
+    return pa.record_batch({"name": [name] * (last - first), "at": range(first, last)}, SCHEMA)
+
+
+def positions(running: Any, count: int) -> dict[str, list[int]]:
+    """The positions that are in the stream, by producer, once there are so many."""
+    found: dict[str, list[int]] = {}
+    with running.subscribe("entry") as subscription:
+        while sum(map(len, found.values())) < count:
+            event = subscription.read(PATIENCE_SECONDS)
+            assert event is not None, f"no more than {found}"
+            for row in event.batch.to_pylist():
+                found.setdefault(row["name"], []).append(row["at"])
+        assert subscription.read(0.3) is None, "more than was sent"
+    return found
+
+
+def send(producer: Producer, batch: pa.RecordBatch) -> None:
+    """Send, and wait until it is durable."""
+    producer.send(batch)
+    producer.flush()
+
+
+def kill_entry(running: Any, life: int) -> None:
+    """As an accident would, and wait for the next one."""
+    running.signal_node("entry")
+    until(
+        lambda: running.status()["entry"]["epoch"] > life and "entry" in running.running,
+        PATIENCE_SECONDS,
+    )
+
+
+def test_two_producers_that_flush_in_turn_both_have_their_tuples_there(tmp_path: Path) -> None:
+    """Each counts its own; a kill of the entry between them costs nobody anything."""
+    with rewake.start_processes(entered(), tmp_path / "q") as running:
+        running.await_start()
+        with running.produce("entry", name="a") as a, running.produce("entry", name="b") as b:
+            for step in range(5):
+                for producer, name in ((a, "a"), (b, "b")):
+                    producer.send(rows(name, 10 * step, 10 * step + 10))
+                    if step == 2:
+                        kill_entry(running, 1 if producer is a else 2)
+                    producer.flush()
+            assert (a.acknowledged, b.acknowledged) == (50, 50)
+        assert positions(running, 100) == {"a": list(range(50)), "b": list(range(50))}
+
+
+def test_a_superseded_producer_is_told(tmp_path: Path) -> None:
+    """It takes nothing for durable that another wrote, and never goes on; also after a crash."""
+    with rewake.start_processes(entered(), tmp_path / "q") as running:
+        running.await_start()
+        first = running.produce("entry")
+        first.send(rows("first", 0, 10))
+        first.flush()
+        second: Producer = running.produce("entry")
+        assert second.position == 10
+        second.send(rows("second", 10, 20))
+        second.flush()
+        kill_entry(running, 1)
+        with pytest.raises(ProducerSuperseded, match="before position 10 are durable"):
+            send(first, rows("first", 10, 20))
+        with pytest.raises(ProducerSuperseded):
+            first.flush()
+        assert first.acknowledged == 10
+        second.send(rows("second", 20, 30))
+        second.flush()
+        assert positions(running, 30) == {
+            "first": list(range(10)),
+            "second": list(range(10, 30)),
+        }
+        first.close()
+        second.close()
+
+
+def test_producers_that_die_with_their_entry_are_continued(tmp_path: Path) -> None:
+    """Three processes and the entry are killed again and again; each position is there once."""
+    folder, stop = tmp_path / "q", 6_000
+    with rewake.start_processes(entered(), folder) as running:
+        running.await_start()
+
+        def begin(name: str, until_position: int) -> subprocess.Popen[str]:
+            command = [sys.executable, "-c", PROGRAM, str(folder), name, str(until_position)]
+            return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+        for life in range(1, 4):
+            programs = [begin(name, stop) for name in "abc"]
+            for each in programs:
+                assert each.stdout is not None
+                each.stdout.readline()  # it has begun
+            kill_entry(running, life)
+            for each in programs[: life % 3 + 1]:
+                os.kill(each.pid, signal.SIGKILL)
+            for each in programs[life % 3 + 1 :]:
+                assert each.wait(PATIENCE_SECONDS) == 0
+            for each in programs:
+                each.wait(PATIENCE_SECONDS)
+                assert each.stdout is not None
+                each.stdout.close()
+        for name in "abc":
+            last = begin(name, stop)
+            told = last.communicate(timeout=PATIENCE_SECONDS)[0].split()
+            assert told[-1] == str(stop)
+        assert positions(running, 3 * stop) == {name: list(range(stop)) for name in "abc"}
+
+
+def test_an_end_that_was_flushed_outlives_the_entry(tmp_path: Path) -> None:
+    """The query is over when all producers are, whoever dies and never comes back."""
+    with rewake.start_processes(entered(), tmp_path / "q") as running:
+        running.await_start()
+        a, b = running.produce("entry", name="a"), running.produce("entry", name="b")
+        a.send(rows("a", 0, 10))
+        a.end()
+        a.flush()
+        a.close()
+        kill_entry(running, 1)
+        b.send(rows("b", 0, 10))
+        b.end()
+        b.flush()
+        b.close()
+        assert running.await_end(PATIENCE_SECONDS), running.status()
