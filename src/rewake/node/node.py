@@ -83,6 +83,7 @@ class Node:
         self.merge = InputMerge(
             [each.schema for each in plan.inputs],
             [each.port for each in plan.inputs],
+            late=[each.late for each in plan.inputs],
             clocked=self._clocked is not None,
         )
         self.recovery = recovery
