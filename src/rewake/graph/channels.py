@@ -116,7 +116,7 @@ class Channels:
             port = self._port(fragment, route.port)
             consumers = tuple(self._consumers.get((node, number), ()))
             marked = port.carries is Carried.BY_ALL
-            found.append(OutputPlan(port.name, port.schema, consumers, marked))
+            found.append(OutputPlan(port.name, port.schema, consumers, marked, port.dead))
         return tuple(found)
 
     def routes(self, fragment: Fragment) -> tuple[OutputRoute, ...]:

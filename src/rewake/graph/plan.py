@@ -57,6 +57,8 @@ class OutputPlan:
     consumers: tuple[str, ...] = ()
     # Whether its time is told by watermarks.
     watermarks: bool = False
+    # Whether it is what a function failed for.
+    dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rewake.model.connectors import Sink, Source
+from rewake.operators.dead_letters import DEAD
 from rewake.operators.expressions import Computed
 from rewake.operators.fragment import StatelessStep
 from rewake.operators.splitting import SplitStep
@@ -70,6 +71,11 @@ class Port(NamedTuple):
         """Whether its tuples are those that watermarks have passed: there they mean nothing."""
         further = self.port >= FURTHER and self.step.spec is not None
         return self.port == LATE or (further and self.suffix.startswith(".late"))
+
+    @property
+    def dead(self) -> bool:
+        """Whether its tuples are those that a function failed for."""
+        return self.step.split is None and self.suffix == f".{DEAD}"
 
     @property
     def carries(self) -> Carried:
