@@ -60,12 +60,12 @@ def test_dropped_tuples_are_counted_warned_of_and_kept_in_the_folder(
 
 def test_diverted_tuples_are_counted_and_nobody_is_warned(tmp_path: Path, caplog) -> None:
     """They are where the user wants them."""
-    with caplog.at_level(logging.WARNING, "rewake"):
-        with start_processes(build(route_late=True), tmp_path) as running:
-            running.await_end(60)
-            said = running.status()["sums"]
-            with running.subscribe("too-late") as late:
-                rows = sum(event.batch.num_rows for event in late)
+    query = build(route_late=True)
+    with caplog.at_level(logging.WARNING, "rewake"), start_processes(query, tmp_path) as running:
+        running.await_end(60)
+        said = running.status()["sums"]
+        with running.subscribe("too-late") as late:
+            rows = sum(event.batch.num_rows for event in late)
     assert said["late_diverted"] == rows == LATE
     assert "late_dropped" not in said
     assert not caplog.records
