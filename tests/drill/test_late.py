@@ -8,7 +8,7 @@ from drill_vocabulary import until
 from typer.testing import CliRunner
 
 from rewake.cli.app import app
-from rewake.connectors import Batches
+from rewake.connectors import Batches, StreamSource
 from rewake.graph import Query, time_window
 from rewake.lab.drill.lateness import late_in_folder
 from rewake.net.running import start_processes
@@ -56,6 +56,29 @@ def test_dropped_tuples_are_counted_warned_of_and_kept_in_the_folder(
     program.write_text(PROGRAM.format(here=str(Path(__file__).parent)))
     told = CliRunner().invoke(app, ["explain", str(program), "--folder", str(folder)])
     assert "late tuples so far\n  sums: 30, dropped\n" in told.stdout
+
+
+def test_a_kept_stream_tells_other_queries_that_it_carries_watermarks(tmp_path: Path) -> None:
+    """What is behind it there goes by them, too; what is late for it has none."""
+    with start_processes(build(route_late=True), tmp_path) as running:
+        running.await_end(60)
+    places = running.plan.streams["sums"] + running.plan.streams["too-late"]
+    sources = [StreamSource(tmp_path / "nodes" / node, output=output) for node, output in places]
+    assert [each.watermarks for each in sources] == [True, False]
+
+
+def test_dead_letters_are_counted(tmp_path: Path) -> None:
+    """Of a step without state, too."""
+    table = pa.table({"text": ["1", "two", "3", "four"]})
+    query = Query("numbers")
+    numbers = query.source("texts", Batches(table)).map(
+        number="CAST(text AS INT)", on_error="divert", name="numbers"
+    )
+    numbers.to_stream("numbers")
+    numbers.output("dead").to_stream("texts-that-are-none")
+    with start_processes(query, tmp_path) as running:
+        running.await_end(60)
+        assert running.status()["numbers"]["dead_letters"] == 2
 
 
 def test_diverted_tuples_are_counted_and_nobody_is_warned(tmp_path: Path, caplog) -> None:
