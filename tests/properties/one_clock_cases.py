@@ -28,6 +28,8 @@ Rows = list[Row]
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 KEYS = 4
+# What steps say themselves, mostly nothing.
+SLACKS = (None, None, 0, 7)
 
 
 def rows_within(random: Random, rows: int, slack: int) -> Rows:
@@ -69,7 +71,7 @@ def windowed(random: Random, given: Made) -> Made:
     size, every = random.choice(((10, 10), (12, 4), (6, 9), (30, 30)))
     stream = given.stream.aggregate(
         by="k", window=time_window(size, every=every), time=given.time, sum=["v"],
-        shards=random.choice((1, 2)),
+        shards=random.choice((1, 2)), slack=random.choice(SLACKS),
     )  # fmt: skip
     sums: dict[tuple[int, int], int] = {}
     for row in given.rows:
@@ -95,7 +97,12 @@ def in_sessions(random: Random, given: Made) -> Made:
     """Sessions, which are known by when they end."""
     gap = random.choice((3, 8))
     stream = given.stream.sessions(
-        by="k", gap=gap, time=given.time, sum=["v"], shards=random.choice((1, 2))
+        by="k",
+        gap=gap,
+        time=given.time,
+        sum=["v"],
+        shards=random.choice((1, 2)),
+        slack=random.choice(SLACKS),
     )
     rows: Rows = []
     for key in range(KEYS):
@@ -122,7 +129,7 @@ def joined(random: Random, left: Made, right: Made) -> Made:
     right_stream = right.stream.map({"k": "k", "w": "v", "u": right.time})
     stream = left.stream.join(
         right_stream, on="k", within=within, time=(left.time, "u"), how=how,
-        shards=random.choice((1, 2)),
+        shards=random.choice((1, 2)), slack=random.choice(SLACKS),
     )  # fmt: skip
     rows, met = [], set()
     for one in left.rows:
