@@ -34,7 +34,8 @@ class DrillView:
 
     def progress(self, result: DrillResult, read: int) -> None:
         """What a run looks like now."""
-        from rewake.lab.drill.promise import in_short, standing  # noqa: PLC0415 (slow to import)
+        from rewake.lab.drill.lateness import late_in_short  # noqa: PLC0415 (slow to import)
+        from rewake.lab.drill.promise import in_short, standing  # noqa: PLC0415
 
         for blow in result.blows[self._blows :]:
             verb = "kill -9" if blow.action == "kill" else "kill -STOP"
@@ -47,10 +48,11 @@ class DrillView:
         # A node that must produce again reads its input again: never show less than before.
         task = self._bar.tasks[self._task]
         promises = (in_short(said) for said in result.status.values() if said.get("running", True))
+        shown = (each for each in promises if each)
         self._bar.update(
             self._task,
             completed=max(task.completed, min(read, task.total)),
-            promise=next((each for each in promises if each), ""),
+            promise=", ".join(filter(None, (late_in_short(result.status), next(shown, "")))),
         )
 
 
@@ -122,4 +124,6 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "latency p50 / p99", f"{latency['p50']:.0f} / {latency['p99']:.0f} ms"
         outage = figures["latency_with_outages_ms"]
         yield "the same, outages included", f"{outage['p50']:.0f} / {outage['p99']:.0f} ms"
+    if figures["late_dropped"]:
+        yield "late tuples dropped", f"{figures['late_dropped']:,}"
     yield "kills", str(len(figures["kills"]))

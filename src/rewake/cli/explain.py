@@ -21,7 +21,10 @@ def explain(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="The folder in which the query runs: how promises stand there."),
+        typer.Option(
+            help="The folder in which the query runs: how promises stand there, and how many "
+            "tuples came too late."
+        ),
     ] = None,
     recover_within: Annotated[
         str | None,
@@ -44,6 +47,7 @@ def explain(
     Of a query that has not run, what the promise allows, by rates measured on this machine (1 s).
     """
     from rewake.lab.drill.files import load_query  # noqa: PLC0415 (keeps --help fast)
+    from rewake.lab.drill.lateness import late_in_folder  # noqa: PLC0415
     from rewake.lab.drill.promise import explained  # noqa: PLC0415
     from rewake.lab.drill.queries import built_in  # noqa: PLC0415
 
@@ -58,8 +62,9 @@ def explain(
     )
     typer.echo(found.explain(), nl=False)
     promises = explained(found.plan(), folder)
-    if promises:
-        typer.echo("\n" + "\n".join(promises))
+    for told in (promises, late_in_folder(found.plan(), folder)):
+        if told:
+            typer.echo("\n" + "\n".join(told))
     if svg is not None:
         try:
             svg.write_text(found.picture(), encoding="utf-8")

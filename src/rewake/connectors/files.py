@@ -82,6 +82,11 @@ class Files:
         object.__setattr__(self, "entries", tuple(_entry(root, name) for name in names))
         object.__setattr__(self, "schema", schema)
 
+    @property
+    def watermarks(self) -> bool:
+        """Whether stream events carry watermarks."""
+        return self.time_column is not None
+
     def describe(self) -> dict[str, Any]:
         """All that decides which tuples come: where the files are does not, what they hold does."""
         return {

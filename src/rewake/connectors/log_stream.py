@@ -24,7 +24,7 @@ from rewake.connectors.cutting import check_shard, schema_json
 from rewake.connectors.frame_rows import rows_of
 from rewake.connectors.stream_folder import open_stream
 from rewake.log.columns import unpack_columns
-from rewake.log.descriptor import Descriptor
+from rewake.log.descriptor import WATERMARKS, Descriptor
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.layout import DESCRIPTOR
 from rewake.log.reader import LogReader, Tail
@@ -88,21 +88,26 @@ class StreamSource:
     follow: bool = True
     schema: pa.Schema | None = None
     shards: tuple[Stretch, ...] = field(init=False)
+    # Whether the query that writes it says how far time has come.
+    watermarks: bool = field(init=False)
 
     def __post_init__(self) -> None:
         logs = _logs_at(self.path)
         begins = _begins(self.from_, len(logs))
         schemas: list[pa.Schema] = []
         shards: list[Stretch] = []
+        marked = True
         for paths, begin in zip(logs, begins, strict=True):
             with open_log_reader(paths) as reader:
                 schemas.append(self.schema or _stored_schema(reader.descriptor, self.output))
+                marked &= _carries_watermarks(reader.descriptor, self.output)
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
                 shards.append(Stretch(paths, log_id, _settled(begin, reader), end))
         if any(not schema.equals(schemas[0]) for schema in schemas):
             raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")
-        settled = {"path": _settled_path(self.path), "schema": schemas[0], "shards": tuple(shards)}
+        settled: dict[str, Any] = {"path": _settled_path(self.path), "schema": schemas[0]}
+        settled |= {"shards": tuple(shards), "watermarks": marked}
         if not isinstance(self.from_, int | str):
             settled["from_"] = tuple(self.from_)
         for name, value in settled.items():
@@ -249,6 +254,10 @@ def _stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
         raise DamagedFrame(
             f"the schema in the metadata of log {descriptor.name!r} cannot be read: {error}"
         ) from error
+
+
+def _carries_watermarks(descriptor: Descriptor, output: int) -> bool:
+    return str(output) in str(descriptor.metadata.get(WATERMARKS, "")).split(",")
 
 
 def _other_shards(shards: Sequence[Stretch], asked: int) -> UsageError:

@@ -67,6 +67,11 @@ class Batches:
         """The columns of its tuples."""
         return pa.ipc.open_stream(self.content).schema
 
+    @property
+    def watermarks(self) -> bool:
+        """Whether stream events carry watermarks."""
+        return self.time_column is not None
+
     def describe(self) -> dict[str, Any]:
         """What it is, with a digest of the rows."""
         return {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rewake.graph.fragments import Fragment
 from rewake.graph.plan import InputPlan, OutputPlan
-from rewake.graph.steps import RESULTS, Graph, Kind, Port, Step
+from rewake.graph.steps import RESULTS, Carried, Graph, Kind, Port, Step
 from rewake.model.errors import UsageError
 from rewake.operators.fragment import OutputRoute
 
@@ -98,7 +98,9 @@ class Channels:
                 if not one_to_one or other == shard:
                     place = output + shard if divided else output
                     name = node + port.suffix
-                    found.append(InputPlan(name, schema, node, place, port=input_number))
+                    found.append(
+                        InputPlan(name, schema, node, place, port=input_number, late=port.late)
+                    )
         return tuple(found)
 
     def upstream(self, fragment: Fragment) -> str:
@@ -113,7 +115,8 @@ class Channels:
         for number, route in enumerate(self.routes(fragment)):
             port = self._port(fragment, route.port)
             consumers = tuple(self._consumers.get((node, number), ()))
-            found.append(OutputPlan(port.name, port.schema, consumers))
+            marked = port.carries is Carried.BY_ALL
+            found.append(OutputPlan(port.name, port.schema, consumers, marked, port.dead))
         return tuple(found)
 
     def routes(self, fragment: Fragment) -> tuple[OutputRoute, ...]:

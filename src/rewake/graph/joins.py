@@ -28,7 +28,7 @@ def join(
     time: str | tuple[str, str],
     where: Value | None = None,
     how: str = "inner",
-    slack: str | int = 0,
+    slack: str | int | None = None,
     route_late: bool = False,
     suffixes: tuple[str, str] = ("", "_right"),
     on_error: str = "stop",
@@ -57,7 +57,6 @@ def join(
             time=(time, time) if isinstance(time, str) else _pair("time", time),
             where=None if where is None else expression(where),
             how=how,
-            slack=slack,
             late_outputs=route_late,
             suffixes=_pair("suffixes", suffixes),
             on_error=on_error,
@@ -72,6 +71,7 @@ def join(
         shards=shards,
         approach=chosen_approach(approach, recover_within, checkpoint_budget),
         fragment=fragment,
+        slack=slack,
     )
 
 

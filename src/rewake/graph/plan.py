@@ -37,6 +37,8 @@ class InputPlan:
     source: Source | None = None
     # The input of the program that its tuples go to: 0 unless that has several.
     port: int = 0
+    # Whether its tuples are late ones: then watermarks, which have passed them, mean nothing here.
+    late: bool = False
     # How long nothing may come from outside before nobody waits for it any more.
     idle_after_ms: float | None = None
 
@@ -53,6 +55,10 @@ class OutputPlan:
     stream: str
     schema: pa.Schema
     consumers: tuple[str, ...] = ()
+    # Whether its time is told by watermarks.
+    watermarks: bool = False
+    # Whether it is what a function failed for.
+    dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def process(
     state: Mapping[str, Any],
     output: pa.Schema,
     time: str | None = None,
-    slack: str | int = 0,
+    slack: str | int | None = None,
     on_error: str = "stop",
     each_key: bool = False,
     on_timer: Callable[..., Any] | None = None,
@@ -68,7 +68,6 @@ def process(
         state=fields,
         output=output,
         time=time,
-        slack=slack,
         on_error=on_error,
         each_key=each_key,
         on_timer=on_timer,
@@ -77,5 +76,11 @@ def process(
         route_late=route_late,
     )
     return stream.add_stateful(
-        Kind.PROCESS, spec, name=name, shards=shards, approach=chosen, fragment=fragment
+        Kind.PROCESS,
+        spec,
+        name=name,
+        shards=shards,
+        approach=chosen,
+        fragment=fragment,
+        slack=slack,
     )

@@ -24,9 +24,9 @@ from rewake.graph.explain import explain
 from rewake.graph.picture import picture
 from rewake.graph.plan import Plan
 from rewake.graph.planning import make_plan
-from rewake.graph.steps import Graph, Kind, Port, Step
+from rewake.graph.steps import Carried, Graph, Kind, Port, Step
 from rewake.graph.stream import LoopStream, Stream
-from rewake.model.connectors import Source
+from rewake.model.connectors import Source, Watermarked
 from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
@@ -78,7 +78,8 @@ class Query:
         """
         schema = _checked_schema(name, source.schema)
         options = (shards, approach, fragment, idle_after)
-        return self._begin(name, Kind.SOURCE, schema, *options, source)
+        marked = isinstance(source, Watermarked) and source.watermarks
+        return self._begin(name, Kind.SOURCE, schema, *options, source, watermarks=marked)
 
     def entry(
         self,
@@ -89,10 +90,16 @@ class Query:
         approach: Approach | str | None = None,
         fragment: str | None = None,
         idle_after: str | None = None,
+        watermarks: bool = False,
     ) -> Stream:
-        """A stream that producers outside of Rewake write; it is logged as it arrives."""
+        """A stream that producers outside of Rewake write; it is logged as it arrives.
+
+        With `watermarks` producers say how far time has come (`Producer.send`), and the steps
+        behind it go by that.
+        """
         schema = _checked_schema(name, schema)
-        return self._begin(name, Kind.ENTRY, schema, shards, approach, fragment, idle_after)
+        options = (shards, approach, fragment, idle_after)
+        return self._begin(name, Kind.ENTRY, schema, *options, watermarks=watermarks)
 
     def loop(self, name: str, schema: pa.Schema, *, shards: int = 1) -> LoopStream:
         """A stream that will be closed with one made further down, by `close_with`.
@@ -113,6 +120,8 @@ class Query:
         fragment: str | None,
         idle_after: str | None,
         source: Source | None = None,
+        *,
+        watermarks: bool,
     ) -> Stream:
         step = Step(
             name,
@@ -124,6 +133,7 @@ class Query:
             checked_name(fragment) if fragment is not None else None,
             source=source,
             idle_after_ms=None if idle_after is None else _silence_ms(name, idle_after),
+            carries=Carried.BY_ALL if watermarks else Carried.BY_NONE,
         )
         return Stream(self, Port(self.add(step)))
 

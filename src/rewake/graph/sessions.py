@@ -32,7 +32,7 @@ def sessions(
     stddev: Columns = (),
     count: bool | Columns = False,
     functions: Sequence[AggregateFunction] = (),
-    slack: str | int = 0,
+    slack: str | int | None = None,
     route_late: bool = False,
     null_keys: str = "group",
     on_error: str = "stop",
@@ -65,11 +65,16 @@ def sessions(
         window=gap if isinstance(gap, SessionWindow) else SessionWindow(gap),
         aggregates=aggregates,
         time=time,
-        slack=slack,
         null_keys=null_keys,
         route_late=route_late,
         on_error=on_error,
     )
     return stream.add_stateful(
-        Kind.AGGREGATE, spec, name=name, shards=shards, approach=chosen, fragment=fragment
+        Kind.AGGREGATE,
+        spec,
+        name=name,
+        shards=shards,
+        approach=chosen,
+        fragment=fragment,
+        slack=slack,
     )

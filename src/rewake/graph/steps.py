@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rewake.model.connectors import Sink, Source
+from rewake.operators.dead_letters import DEAD
 from rewake.operators.expressions import Computed
 from rewake.operators.fragment import StatelessStep
 from rewake.operators.splitting import SplitStep
@@ -42,6 +43,14 @@ class Kind(StrEnum):
     SINK = "sink"
 
 
+class Carried(StrEnum):
+    """By which of the streams that come together in one watermarks are carried."""
+
+    BY_ALL = "all"
+    BY_SOME = "some"
+    BY_NONE = "none"
+
+
 class Port(NamedTuple):
     """One output of a step: its results, its late tuples, or another that it has."""
 
@@ -56,6 +65,22 @@ class Port(NamedTuple):
         schema = self.step.schema if self.port == RESULTS else self.step.late_schema
         assert schema is not None, "only a step that routes late tuples has this port"
         return schema
+
+    @property
+    def late(self) -> bool:
+        """Whether its tuples are those that watermarks have passed: there they mean nothing."""
+        further = self.port >= FURTHER and self.step.spec is not None
+        return self.port == LATE or (further and self.suffix.startswith(".late"))
+
+    @property
+    def dead(self) -> bool:
+        """Whether its tuples are those that a function failed for."""
+        return self.step.split is None and self.suffix == f".{DEAD}"
+
+    @property
+    def carries(self) -> Carried:
+        """Whether its time is told by watermarks."""
+        return Carried.BY_NONE if self.late else self.step.carries
 
     @property
     def name(self) -> str:
@@ -100,6 +125,8 @@ class Step:
     spec: StatefulSpec | None = None
     stateless: StatelessStep | None = None
     split: SplitStep | None = None
+    # By which of its inputs, or of those behind them, watermarks are carried.
+    carries: Carried = Carried.BY_NONE
     # What a filter, split or map computes, by result column ("" when it is not a column).
     computes: tuple[tuple[str, Computed], ...] = ()
 

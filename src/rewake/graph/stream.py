@@ -17,6 +17,7 @@ from rewake.graph.checks import (
     diverting,
     united_schema,
 )
+from rewake.graph.event_time import carried_behind, on_one_clock
 from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
@@ -233,7 +234,7 @@ class Stream:
         functions: Sequence[AggregateFunction] = (),
         time: str | None = None,
         timeout: str | int | None = None,
-        slack: str | int = 0,
+        slack: str | int | None = None,
         route_late: bool = False,
         null_keys: str = "group",
         on_error: str = "stop",
@@ -269,7 +270,6 @@ class Stream:
                 stddev=stddev,
             ),
             time=time,
-            slack=slack,
             timeout=timeout,
             null_keys=null_keys,
             route_late=route_late,
@@ -277,7 +277,13 @@ class Stream:
         )
         check_aggregate(name, spec, self.schema)
         return self.add_stateful(
-            Kind.AGGREGATE, spec, name=name, shards=shards, approach=approach, fragment=fragment
+            Kind.AGGREGATE,
+            spec,
+            name=name,
+            shards=shards,
+            approach=approach,
+            fragment=fragment,
+            slack=slack,
         )
 
     @property
@@ -358,9 +364,11 @@ class Stream:
         shards: int,
         approach: Approach | None,
         fragment: str | None,
+        slack: str | int | None = None,
     ) -> Stream:
         """A step with state over this stream and others, checked by building its operator."""
         inputs = (self._port, *(self._from_here(other, name) for other in others))
+        spec = on_one_clock(name, spec, slack, inputs)
         schemas = tuple(port.schema for port in inputs)
         try:
             operator = spec.operator(*schemas)
@@ -404,8 +412,9 @@ class Stream:
 
     def _add(self, kind: Kind, schema: pa.Schema, **rest: Any) -> Stream:
         rest.setdefault("inputs", (self._port,))
+        carries = carried_behind(rest["inputs"], rest.get("spec"))
         # Tuples leave a fragment without dictionaries, whichever steps it will hold.
-        step = Step(kind=kind, schema=plain_schema(schema), **rest)
+        step = Step(kind=kind, schema=plain_schema(schema), carries=carries, **rest)
         return Stream(self._query, Port(self._query.add(step)))
 
     def _from_here(self, other: Stream, name: str) -> Port:

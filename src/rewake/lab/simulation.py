@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,8 @@ class _Judge:
     def _channel(self, node: NodePlan, number: int) -> list[_Piece]:
         plan = node.inputs[number]
         if plan.upstream is not None:
-            return self._content[plan.upstream, plan.output]
+            pieces = self._content[plan.upstream, plan.output]
+            return [replace(each, watermark=None) for each in pieces] if plan.late else pieces
         source = self._scenario.sources[plan.name]
         return [_piece(event) for event in source.shards[node.shard]]
 

@@ -7,7 +7,7 @@ step of a lookup opens it when the first tuples come.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -43,6 +43,15 @@ class Source(Protocol):
 
     def open(self, shard: int, shards: int) -> SourceReader:
         """Open one of `shards` disjoint parts."""
+
+
+@runtime_checkable
+class Watermarked(Protocol):
+    """What a source says besides whose stream events may carry watermarks."""
+
+    @property
+    def watermarks(self) -> bool:
+        """Whether they do: then the steps behind it go by these, and by nothing else."""
 
 
 class SinkWriter(Protocol):

@@ -14,6 +14,7 @@ before an epoch is given out.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -45,12 +46,14 @@ from rewake.node.commands import (
     Tell,
 )
 from rewake.node.coordinator import Coordinator
+from rewake.node.late_watch import LateWatch
 from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
 from rewake.stores.local import LocalStore
 
 STATE_FILE = "coordinator.json"
 STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
+_LOGGER = logging.getLogger("rewake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class CoordinatorHost:
         self._loop = Loop()
         self.address: Address = self._listener.address
         self._points = KillPoints("coordinator", faults, folder)
+        self._late = LateWatch()
         self._on_end = on_end
         self._numbers: dict[Connection, int] = {}
         self._connections: dict[int, Connection] = {}
@@ -221,6 +225,8 @@ class CoordinatorHost:
                 return self._coordinator.registered(number, message, now_ms)
             case Heartbeat(node=node):
                 self._note_recovery(node, message.progress)
+                if warning := self._late.heard(node, message.progress):
+                    _LOGGER.warning("query %s: %s", self._coordinator.plan.query, warning)
                 return self._coordinator.heartbeat(number, message, now_ms)
             case Finished(node=node):
                 self._points.hit("coordinator.finished_node")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rewake.graph.plan import NodePlan
+from rewake.log.descriptor import WATERMARKS
 from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.layout import DESCRIPTOR
@@ -157,6 +158,9 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
         "schema" if number == 0 else f"schema-{number}": each.schema.serialize().to_pybytes()
         for number, each in enumerate(plan.outputs)
     }
+    marked = [str(number) for number, each in enumerate(plan.outputs) if each.watermarks]
+    if marked:
+        metadata[WATERMARKS] = ",".join(marked)
     if plan.program.stateful is not None:
         stateful = plan.program.stateful
         metadata["operator"] = json.dumps({"kind": stateful.kind, **stateful.describe()})

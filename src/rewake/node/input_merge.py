@@ -72,6 +72,8 @@ class _Channel:
     schema: pa.Schema
     # The input of the operator that its tuples go to.
     port: int = 0
+    # Whether it brings what watermarks have passed: then it tells no time but its end.
+    late: bool = False
     # The next position to arrive, and to be consumed: consumed <= expected.
     expected: int = 0
     consumed: int = 0
@@ -103,12 +105,14 @@ class InputMerge:
         schemas: Sequence[pa.Schema],
         ports: Sequence[int] | None = None,
         *,
+        late: Sequence[bool] | None = None,
         clocked: bool = False,
         repeats: bool = True,
     ) -> None:
         """`repeats`: whether a log records the order; without one nobody could ever repeat it."""
         ports = [0] * len(schemas) if ports is None else ports
-        self._channels = [_Channel(*each) for each in zip(schemas, ports, strict=True)]
+        late = [False] * len(schemas) if late is None else late
+        self._channels = [_Channel(*each) for each in zip(schemas, ports, late, strict=True)]
         self._clocked = clocked
         self._script: deque[Determinant] = deque()
         self._fresh: list[Determinant] = []
@@ -263,7 +267,7 @@ class InputMerge:
         each.consumed = event.end
         if event.watermark is not None or event.batch.num_rows:
             each.idle = event.watermark == IDLE
-        if event.watermark is not None and not each.idle:
+        if event.watermark is not None and not (each.idle or each.late):
             each.watermark = max(each.watermark, event.watermark)
         if isinstance(item, Packet) and item.final:
             each.ended, each.idle = True, False

@@ -37,6 +37,8 @@ from rewake.node.commands import (
     Trim,
 )
 from rewake.node.input_merge import InputMerge, Taken
+from rewake.node.late_watch import PERCENT
+from rewake.node.lateness import fate_of_late
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.packets import packet_of, punctuation_section
@@ -89,6 +91,7 @@ class Node:
         self.merge = InputMerge(
             [each.schema for each in plan.inputs],
             [each.port for each in plan.inputs],
+            late=[each.late for each in plan.inputs],
             clocked=self._clocked is not None,
             repeats=plan.logs,
         )
@@ -134,6 +137,11 @@ class Node:
         # By channel: the position that was expected, since when, and whether silence was told.
         self._heard: dict[int, tuple[int, float, bool]] = {}
         self.tuples_in = self.tuples_out = 0
+        self._fate_of_late = fate_of_late(plan.program)
+        self._late_before = 0 if operator is None else operator.late_tuples
+        # By number: the outputs of tuples that a function failed for; how many left by them.
+        self._dead_outputs = {n for n, each in enumerate(plan.outputs) if each.dead}
+        self.dead_letters = 0
 
     @classmethod
     def recover(
@@ -294,6 +302,7 @@ class Node:
             self.outputs.restart(event.start)
         emissions = self.plan.program.apply(event.batch, event.end - event.start)
         packets = [Packet(event.start, event.end, 0, event.watermark)] * len(self.plan.outputs)
+        self._count_dead(emissions)
         for output, batch in emissions:
             packets[output] = packet_of(event.holding(batch))
             self.tuples_out += batch.num_rows
@@ -306,6 +315,7 @@ class Node:
         self._last_turn = (int(taken.here.batch.num_rows), turn.checks, turn.check_bytes)
         rows = sum(batch.num_rows for _, batch in turn.outputs)
         self.tuples_out += rows
+        self._count_dead(turn.outputs)
         watermark = None if replayed else self._told(taken.passed_on)
         if not self.plan.logs:
             commands = self._forward_unlogged(turn.outputs, rows, watermark)
@@ -323,6 +333,11 @@ class Node:
         """Whether so many turns in a row left no frame that their order must go to the log."""
         assert self.recovery is not None
         return self.merge.unwritten >= _MOST_UNWRITTEN and not self.recovery.recovering
+
+    def _count_dead(self, outputs: Emissions) -> None:
+        if self._dead_outputs:
+            rows = (batch.num_rows for number, batch in outputs if number in self._dead_outputs)
+            self.dead_letters += sum(rows)
 
     def _told(self, watermark: int | None) -> int | None:
         """What those who come next are told of time: no more than that results may be behind."""
@@ -547,8 +562,18 @@ class Node:
             "remembered_turns": self.merge.remembered + len(self._frame_marks),
         }
         if self.recovery is not None:
-            figures |= self.recovery.progress()
+            figures |= self.recovery.progress() | self._lateness()
+        if self._dead_outputs:
+            figures["dead_letters"] = self.dead_letters
         return figures
+
+    def _lateness(self) -> dict[str, float]:
+        """Late tuples of all lives, and what became of them; of this life, their share."""
+        if self._fate_of_late is None or self.recovery is None:
+            return {}
+        late = self.recovery.operator.late_tuples
+        share = (late - self._late_before) / max(self.tuples_in, 1)
+        return {"late_tuples": late, self._fate_of_late: late, PERCENT: 100.0 * share}
 
     def check_invariants(self) -> None:
         """What always holds between events."""

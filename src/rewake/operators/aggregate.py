@@ -154,7 +154,7 @@ def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
             "stream.sessions(gap=...)"
         )
     unit_ns = time.unit_ns if time is not None else 1
-    slack = slack_in_unit(spec.slack, unit_ns)
+    slack = slack_in_unit(spec.slack, unit_ns).tuples
     if isinstance(spec.window, TimeWindow):
         if time is None:
             raise InvalidWindow("a time window needs an event-time column: give time='column'")
@@ -209,6 +209,9 @@ class Aggregate:
         self._window_size = 0
         if isinstance(spec.window, TimeWindow) and self._time is not None:
             self._window_size = spec.window.in_unit(self._time.unit_ns)[0]
+        unit_ns = 1 if self._time is None else self._time.unit_ns
+        self._behind = slack_in_unit(spec.slack, unit_ns).watermarks
+        self._timeout = 0 if spec.timeout is None else duration_in_unit(spec.timeout, unit_ns)
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
         self._aggregation = Aggregation(schema, spec.aggregates, spec.on_error)
         self.output_schema = self._results_schema()
@@ -237,6 +240,14 @@ class Aggregate:
     def divisible(self) -> bool:
         """A stream event may be cut anywhere, unless what is emitted depends on it."""
         return not self.running
+
+    @property
+    def delay(self) -> int:
+        """How far its clock is behind watermarks; what times out has waited as long.
+
+        The event time of a result is its window's end, which the clock has just reached.
+        """
+        return self._behind + self._timeout
 
     @property
     def running(self) -> bool:
@@ -277,7 +288,11 @@ class Aggregate:
         times = self._times(event)
         keys = self._keys.intern(event.batch, event.position)
         routing = self._router.route(
-            keys, times, event.position, clamped(event.watermark), self._keys.table.id_limit
+            keys,
+            times,
+            event.position,
+            clamped(event.watermark, self._behind),
+            self._keys.table.id_limit,
         )
         self._aggregation.ensure(self._router.capacity)
         columns = self._aggregation.run(event.batch, event.position, routing)

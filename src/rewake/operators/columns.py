@@ -16,11 +16,14 @@ _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 TIME_LIMIT = 2**62
 
 
-def clamped(watermark: int | None) -> int:
-    """A watermark within the range of times, in which durations can be added without overflow."""
-    if watermark is None or watermark <= -TIME_LIMIT:
+def clamped(watermark: int | None, behind: int = 0) -> int:
+    """A watermark, or a time behind it, in the range in which durations can be added to times.
+
+    At the end of a stream nothing is behind.
+    """
+    if watermark is None or watermark <= -TIME_LIMIT + behind:
         return NO_TIME
-    return min(watermark, TIME_LIMIT)
+    return TIME_LIMIT if watermark >= TIME_LIMIT else watermark - behind
 
 
 def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:

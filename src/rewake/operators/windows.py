@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from typing import NamedTuple
 
 from rewake.model.errors import InvalidWindow
 from rewake.model.units import duration_in_unit
@@ -24,18 +25,49 @@ def _check_positive(what: str, value: object) -> None:
     check_reach(f"a window's {what}", value)
 
 
-# In place of a slack: tuples say nothing of the time, watermarks alone do.
+# In place of a slack: tuples say nothing of the time, watermarks alone do.  Durations may follow,
+# each behind a plus sign: the clock is behind watermarks by as much ("watermarks+5s").
 BY_WATERMARKS = "watermarks"
+_AND = "+"
 # Tuples then are that far behind, which is further than any two times are apart.
 _NEVER_BY_TUPLES = 2**61
 
 
-def slack_in_unit(slack: str | int, unit_ns: int) -> int:
-    """How far the clock is behind the latest tuple, in the unit of a time column."""
-    if slack == BY_WATERMARKS:
-        return _NEVER_BY_TUPLES
+class Slack(NamedTuple):
+    """How far an operator's clock is behind the latest tuple, and how far behind watermarks."""
+
+    tuples: int
+    watermarks: int = 0
+
+
+def goes_by_watermarks(slack: str | int) -> bool:
+    """Whether watermarks alone move the clock."""
+    return isinstance(slack, str) and slack.split(_AND)[0] == BY_WATERMARKS
+
+
+def behind_watermarks(slack: str | int | None, *more: str | int) -> str:
+    """The slack of a step that goes by watermarks and stays behind them by as much as is given."""
+    known = () if slack is None else (slack,)
+    texts = [str(each) for each in (*known, *more) if each not in (0, BY_WATERMARKS)]
+    return _AND.join([BY_WATERMARKS, *(each.removeprefix(BY_WATERMARKS + _AND) for each in texts)])
+
+
+def slack_in_unit(slack: str | int, unit_ns: int) -> Slack:
+    """How far the clock is behind, in the unit of a time column."""
     if not isinstance(slack, str | int) or isinstance(slack, bool):
         raise InvalidWindow(f'slack is a duration such as "10s", not {slack!r}')
+    if not goes_by_watermarks(slack):
+        return Slack(_duration(slack, unit_ns))
+    behind = sum(_duration(_read(each), unit_ns) for each in str(slack).split(_AND)[1:])
+    check_reach("slack", behind)
+    return Slack(_NEVER_BY_TUPLES, behind)
+
+
+def _read(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
+
+
+def _duration(slack: str | int, unit_ns: int) -> int:
     value = duration_in_unit(slack, unit_ns)
     if value < 0:
         raise InvalidWindow(f"slack must not be negative, but is {slack!r}")
@@ -45,9 +77,10 @@ def slack_in_unit(slack: str | int, unit_ns: int) -> int:
 
 def slack_words(slack: str | int) -> str:
     """For people; nothing where there is none."""
-    if slack == BY_WATERMARKS:
-        return ", time by watermarks alone"
-    return f", slack {slack}" if slack else ""
+    if not goes_by_watermarks(slack):
+        return f", slack {slack}" if slack else ""
+    behind = str(slack).split(_AND)[1:]
+    return ", by watermarks" + (f" less {' and '.join(behind)}" if behind else "")
 
 
 def check_reach(what: str, value: int) -> None:

@@ -300,6 +300,11 @@ def pack_metadata(late_tuples: int, turn_start: int | None) -> bytes:
     return pack_columns([np.array([number], np.int64) for number in numbers])
 
 
+def late_tuples_in(frame: Frame) -> int:
+    """How many tuples were late until a frame."""
+    return _metadata(frame)[0]
+
+
 def _metadata(frame: Frame) -> tuple[int, int | None]:
     """How many tuples were late so far, and where the turn started, if the frame says so."""
     payload = frame.section(SectionKind.METADATA)

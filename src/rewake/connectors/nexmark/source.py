@@ -68,6 +68,11 @@ class NexmarkSource:
         """The columns of its tuples."""
         return schema_of(self.kind, self.columns)
 
+    @property
+    def watermarks(self) -> bool:
+        """Every stream event carries one."""
+        return True
+
     def describe(self) -> dict[str, Any]:
         """All that decides which tuples come; the rate does not."""
         return {

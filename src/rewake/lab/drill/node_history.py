@@ -12,7 +12,7 @@ _EVERY_SECONDS = 0.05
 _FIGURES = (
     "open_windows", "extent_records", "replay_tuples", "checks", "predicted_ms", "target_ms",
     "replay_from", "margin_ms", "at_worst_ms", "fixed_ms", "load_us", "replay_us",
-    "worst_fixed_ms", "worst_load_us", "worst_replay_us",
+    "worst_fixed_ms", "worst_load_us", "worst_replay_us", "late_tuples", "late_dropped",
 )  # fmt: skip
 
 

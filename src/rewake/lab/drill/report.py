@@ -150,7 +150,7 @@ def _tables(page: Page, raw: Raw) -> None:
     else:
         page.text("No node died.")
     columns = ["node", "approach", "CHECKs left", "most open windows", "q, most", "q, median",
-               "u, most", "u, median"]  # fmt: skip
+               "u, most", "u, median", "late tuples", "of them dropped"]  # fmt: skip
     page.table(
         "What each node kept", columns, [_kept_row(raw, each) for each in raw.about["nodes"]]
     )
@@ -182,7 +182,7 @@ def _promised(recovery: dict[str, Any]) -> Cell:
 
 def _kept_row(raw: Raw, node: dict[str, Any]) -> list[object]:
     if not node["state"]:
-        return [node["node"], "no state", *[None] * 6]
+        return [node["node"], "no state", *[None] * 8]
     seen = raw.tables["nodes"]
     mine = seen.filter(pc.equal(seen["node"], node["node"]))
     figures: list[object] = [pc.max(mine[name]).as_py() for name in ("checks", "open_windows")]
@@ -190,4 +190,6 @@ def _kept_row(raw: Raw, node: dict[str, Any]) -> list[object]:
         figures.append(pc.max(mine[name]).as_py())
         median = pc.quantile(mine[name], q=0.5)[0].as_py() if mine.num_rows else None
         figures.append(median)
+    late = [pc.max(mine[name]).as_py() for name in ("late_tuples", "late_dropped")]
+    figures += [None if each is None else int(each) for each in late]
     return [node["node"], node["approach"], *figures]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rewake.lab.drill.run import Blow, DrillResult, Recovered
+from rewake.node.late_watch import DROPPED
 
 
 def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
         "latency_ms": percentiles(result.latencies_ms(outages=False)),
         "latency_with_outages_ms": percentiles(result.latencies_ms()),
         "missed": result.missed,
+        "late_dropped": sum(int(each.get(DROPPED, 0)) for each in result.status.values()),
         "kills": [_kill(result, blow) for blow in result.blows],
         "recovery_ms": _without_node(recoveries[0]) if recoveries else None,
         "recoveries": recoveries,

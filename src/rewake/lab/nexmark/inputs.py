@@ -27,11 +27,6 @@ class Inputs:
     rate: float | None = None
     shards: int = 2
 
-    @property
-    def slack(self) -> str:
-        """By how much event times may be out of order."""
-        return f"{self.stream.disorder_ms}ms"
-
     def source(
         self, query: Query, kind: str, *columns: str, shards: int = 1, fragment: str | None = None
     ) -> Stream:

@@ -3,9 +3,8 @@
 `rewake.lab.nexmark.answers` says in words what each must answer; functions over keys are in
 `rewake.lab.nexmark.functions`.
 
-A rule that several of them follow: a step that several streams or shards meet in takes its time
-from watermarks alone (`slack=BY_WATERMARKS`).  Tuples tell the time of their own stream only, and
-another may be far behind.
+The sources carry watermarks, so all steps go by these, however far one stream or shard is ahead of
+another and however much events are out of order.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rewake.lab.nexmark.functions import AVERAGE, HOT, SUGGESTED, WON
 from rewake.lab.nexmark.inputs import Inputs
 from rewake.model.errors import UsageError
 from rewake.operators.functions import Count
-from rewake.operators.windows import BY_WATERMARKS, time_window
+from rewake.operators.windows import time_window
 
 __all__ = ["QUERIES", "RESULTS", "NexmarkQuery", "checked", "q1", "q2", "q3", "q4", "q5", "q6",
            "q7", "q8", "q12"]  # fmt: skip
@@ -118,7 +117,6 @@ def won_auctions(query: Query, nexmark: Inputs) -> Stream:
         },
         output=WON,
         time="time",
-        slack=nexmark.slack,
         name="won",
         shards=nexmark.shards,
     )
@@ -150,7 +148,6 @@ def q5(query: Query, nexmark: Inputs) -> Stream:
         window=time_window("10s", every="2s"),
         functions=[Count(name="num")],
         time="time",
-        slack=nexmark.slack,
         name="counts",
         shards=nexmark.shards,
     )
@@ -160,7 +157,6 @@ def q5(query: Query, nexmark: Inputs) -> Stream:
         state={"num": (pa.int64(), 0), "auctions": (pa.list_(pa.int64()), [])},
         output=HOT,
         time="window_end",
-        slack=BY_WATERMARKS,
         each_key=True,
         on_timer=functions.give_highest,
         name="hot",
@@ -202,7 +198,6 @@ def q7(query: Query, nexmark: Inputs) -> Stream:
         window=time_window("10s"),
         max="price",
         time="time",
-        slack=nexmark.slack,
         name="highest",
         shards=nexmark.shards,
     )
@@ -211,7 +206,6 @@ def q7(query: Query, nexmark: Inputs) -> Stream:
         on=["closes", ("price", "max_price")],
         within="11s",
         time=("time", "closes"),
-        slack=BY_WATERMARKS,
         suffixes=("_of_bid", "_of_window"),
         name="pairs",
         shards=nexmark.shards,
@@ -248,7 +242,6 @@ def q8(query: Query, nexmark: Inputs) -> Stream:
         within="10s",
         time="time",
         how="semi",
-        slack=nexmark.slack,
         name="active",
         shards=nexmark.shards,
         fragment="new-users",

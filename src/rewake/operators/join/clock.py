@@ -16,7 +16,8 @@ import numpy as np
 
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.arrays import Array, Int64s
-from rewake.operators.columns import TIME_LIMIT
+from rewake.operators.columns import TIME_LIMIT, clamped
+from rewake.operators.windows import Slack
 
 # By how many widths the clock is behind a pane's start when the pane is sealed and decided, and
 # when nobody needs it any more to find out who had met a partner.
@@ -26,9 +27,9 @@ SEALED, DECIDED, UNNEEDED = 1, 2, 3
 class JoinClock:
     """`now`, and how far each of the two inputs has come."""
 
-    def __init__(self, within: int, slack: int) -> None:
+    def __init__(self, within: int, slack: Slack) -> None:
         self._within = within
-        self._slack = slack
+        self._slack, self._behind = slack
         self.now = NO_TIME
         self._reached = [NO_TIME, NO_TIME]
 
@@ -53,9 +54,7 @@ class JoinClock:
         """Take over these tuples of an input, and the watermark behind them."""
         if times.size:
             self._reached[side] = max(self._reached[side], int(times.max()) - self._slack)
-        mark = NO_TIME if watermark is None or watermark <= -TIME_LIMIT else watermark
-        # A watermark beyond all times ("end of stream") must not overflow.
-        self.now = max(self.now, min(self._reached), min(mark, TIME_LIMIT))
+        self.now = max(self.now, min(self._reached), clamped(watermark, self._behind))
         self._reached = [max(reached, self.now) for reached in self._reached]
 
     def border(self, widths: int, clock: int) -> int:

@@ -118,7 +118,7 @@ class Join:
     @property
     def delay(self) -> int:
         """A tuple waits until its pane is decided: a width for itself, one for who could match."""
-        return 2 * self._inputs.within
+        return 2 * self._inputs.within + self._inputs.slack.watermarks
 
     @property
     def divisible(self) -> bool:

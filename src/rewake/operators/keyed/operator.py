@@ -220,7 +220,8 @@ class KeyedProcess:
         if spec.by_machine:
             self._time_kind = pa.timestamp("ms", "UTC")
         has_time = self.clocked or self._time is not None
-        self._slack = slack_in_unit(spec.slack, 1 if self._time is None else self._time.unit_ns)
+        unit_ns = 1 if self._time is None else self._time.unit_ns
+        self._slack, self._behind = slack_in_unit(spec.slack, unit_ns)
         self._dead_schema = keyed_dead_schema(schema) if diverts(spec.on_error) else None
         self._parts = KeyedParts(
             schema,
@@ -266,6 +267,11 @@ class KeyedProcess:
     def opened_at(self) -> Int64s:
         """By slot: the id of the open part, or -1."""
         return self._parts.opened_at
+
+    @property
+    def delay(self) -> int:
+        """How far its clock is behind watermarks; what a function emits has the time it says."""
+        return self._behind
 
     @property
     def clocked(self) -> bool:
@@ -320,7 +326,7 @@ class KeyedProcess:
 
     def _heard(self, event: StreamEvent, times: Int64s) -> tuple[int, int]:
         """What input has told of the time, then the watermark: that may come with it or behind."""
-        watermark = clamped(event.watermark)
+        watermark = clamped(event.watermark, self._behind)
         if self.clocked and event.is_tick:
             self._told_by_input = max(self._told_by_input, watermark)
             self._ticked = max(self._ticked, watermark)

@@ -154,9 +154,9 @@ class Sessions:
         self.schema = schema
         self._time = TimeColumn(schema, spec.time)
         unit_ns = self._time.unit_ns
-        self._router = SessionRouter(
-            spec.window.in_unit(unit_ns), slack_in_unit(spec.slack, unit_ns)
-        )
+        slack = slack_in_unit(spec.slack, unit_ns)
+        self._behind = slack.watermarks
+        self._router = SessionRouter(spec.window.in_unit(unit_ns), slack.tuples)
         self._keys = GroupBy(schema, spec.by, refuse_nulls=spec.null_keys == "refuse")
         self._aggregation = Aggregation(schema, spec.aggregates, spec.on_error)
         self.output_schema = self._results_schema()
@@ -178,6 +178,11 @@ class Sessions:
         return pa.schema(fields)
 
     # --- the normal path ---------------------------------------------------------------------
+
+    @property
+    def delay(self) -> int:
+        """How far its clock is behind watermarks; the event time of a session is its end."""
+        return self._behind
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -214,7 +219,7 @@ class Sessions:
         keys = self._keys.intern(event.batch, event.position)
         router = self._router
         router.ensure_keys(self._keys.table.id_limit)
-        routed = router.route(keys, times, event.position, clamped(event.watermark))
+        routed = router.route(keys, times, event.position, clamped(event.watermark, self._behind))
         self._aggregation.ensure(router.pane_capacity)
         columns = self._aggregation.run(event.batch, event.position, _as_routing(routed))
         opened_slots, opened_ids = keys[routed.opened_rows], routed.opened_rows + event.position

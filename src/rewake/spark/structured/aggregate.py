@@ -24,7 +24,7 @@ from rewake.operators.functions import (
 )
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
-from rewake.operators.windows import BY_WATERMARKS, CountWindow, TimeWindow
+from rewake.operators.windows import CountWindow, TimeWindow, goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def aggregate(
     count: bool | Columns = False,
     functions: Sequence[AggregateFunction] = (),
     time: str | None = None,
-    slack: str | int = 0,
+    slack: str | int | None = None,
     timeout: str | int | None = None,
     null_keys: str = "group",
     order_by: Columns | bool | None = None,
@@ -99,6 +99,7 @@ def aggregate(
         shards=shards,
         listen=listen,
         gaps=gaps,
+        slack_said=slack is not None,
     ).transform()
 
 
@@ -107,24 +108,30 @@ def _windows(
     window: CountWindow | TimeWindow | RunningWindow | SessionWindow,
     functions: Sequence[AggregateFunction],
     time: str | None,
-    slack: str | int,
+    slack: str | int | None,
     timeout: str | int | None,
     null_keys: str,
 ) -> Windows:
-    if slack == BY_WATERMARKS:
+    if slack is not None and goes_by_watermarks(slack):
         raise UsageError(
             f"slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows do not have: "
             "give a duration"
         )
     if not isinstance(window, SessionWindow):
         return AggregateSpec(
-            by, window, functions, time=time, slack=slack, timeout=timeout, null_keys=null_keys
+            by,
+            window,
+            functions,
+            time=time,
+            slack=slack or 0,
+            timeout=timeout,
+            null_keys=null_keys,
         )
     if time is None:
         raise InvalidWindow("sessions need an event-time column: give time='column'")
     if timeout is not None:
         raise InvalidWindow("a session has no timeout: its gap closes it")
-    return SessionSpec(by, window, functions, time, slack=slack, null_keys=null_keys)
+    return SessionSpec(by, window, functions, time, slack=slack or 0, null_keys=null_keys)
 
 
 def _check_functions(name: str, spec: Windows) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from rewake.model.names import checked_name
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import GAPS
 from rewake.operators.stateful import StatefulSpec
+from rewake.operators.windows import CountWindow, RunningWindow
 from rewake.spark.slots import slots
 from rewake.spark.structured.divide import Divider, in_blocks
 from rewake.spark.structured.observe import observed
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Columns", "Hosting", "OrderMatters", "named", "order_of"]
 
 Columns = str | Sequence[str]
+# In the metadata of a column: what `withWatermark` has declared.
+_SPARK_WATERMARK: Final = "spark.watermarkDelayMs"
 
 
 class OrderMatters(UserWarning):
@@ -73,6 +76,8 @@ class Hosting:
     shards: int | None
     listen: str
     gaps: str
+    # Whether the slack is the user's choice; else it is that of Spark's watermark, if there is one.
+    slack_said: bool = True
 
     def __post_init__(self) -> None:
         if self.gaps not in GAPS:
@@ -89,6 +94,21 @@ class Hosting:
         return self._transformed
 
     def _transformed(self, frame: DataFrame) -> DataFrame:
+        return self._by_watermark(frame)._hosted(frame)
+
+    def _by_watermark(self, frame: DataFrame) -> Hosting:
+        """With the slack that `withWatermark` has declared for the time column."""
+        time = getattr(self.spec, "time", None)
+        counts = isinstance(getattr(self.spec, "window", None), CountWindow | RunningWindow)
+        known = {each.name: each.metadata for each in frame.schema.fields}
+        delay_ms = known.get(time, {}).get(_SPARK_WATERMARK) if time is not None else None
+        if self.slack_said or counts or not delay_ms:
+            return self
+        slack = f"{int(delay_ms)}ms"
+        spec = replace(self.spec, slack=slack)  # type: ignore[type-var]
+        return replace(self, spec=spec, described=self.described | {"slack": slack})
+
+    def _hosted(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions  # noqa: PLC0415 (optional, slow to import)
 
         if not frame.isStreaming:

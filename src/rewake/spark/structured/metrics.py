@@ -12,6 +12,7 @@
     rewake_shard_predicted_recovery_seconds{...}             how long it would take
     rewake_shard_last_recovery_seconds{...}                  how long it took when it last did
     rewake_shard_last_recovery_predicted_seconds{...}        and how long it should have
+    rewake_shard_late_tuples{...}                            rows that came too late, dropped
 
 What always holds: the metrics of a query are there from its first batch until it ends; a shard that
 had no rows in a batch keeps its figures.  Nothing listens unless a port was given, and then on
@@ -40,6 +41,7 @@ GAUGES: Final = {
     "predicted_recovery_seconds": "How long a recovery would take if the crash were now",
     "last_recovery_seconds": "How long the shard's last recovery took; 0 without one",
     "last_recovery_predicted_seconds": "How long that recovery was expected to take",
+    "late_tuples": "Rows that came too late for their windows and were dropped",
 }
 _LABELS: Final = ("query", "operator", "shard")
 

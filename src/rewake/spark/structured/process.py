@@ -25,7 +25,7 @@ from rewake.operators.functions import listed
 from rewake.operators.keyed.described import process_to_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
-from rewake.operators.windows import BY_WATERMARKS
+from rewake.operators.windows import goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def process(
     output: pa.Schema,
     at: str | os.PathLike[str],
     time: str | None = None,
-    slack: str | int = 0,
+    slack: str | int | None = None,
     each_key: bool = False,
     on_timer: Callable[..., Any] | None = None,
     null_keys: str = "group",
@@ -59,7 +59,7 @@ def process(
     nothing.  `at`, `order_by`, `shards`, `listen` and `gaps` are those of `rewake.aggregate`.
     """
     called = named(name, at, "process")
-    if slack == BY_WATERMARKS:
+    if slack is not None and goes_by_watermarks(slack):
         raise UsageError(
             f"{called!r}: slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows "
             "do not have: give a duration"
@@ -73,7 +73,7 @@ def process(
             state=state_fields(state),
             output=output,
             time=time,
-            slack=slack,
+            slack=slack or 0,
             each_key=each_key,
             on_timer=on_timer,
             null_keys=null_keys,
@@ -93,6 +93,7 @@ def process(
         shards=shards,
         listen=listen,
         gaps=gaps,
+        slack_said=slack is not None,
     ).transform()
 
 

@@ -14,6 +14,7 @@ that had rows ends with one that has figures and no results.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -25,6 +26,7 @@ import pyarrow as pa
 from rewake.model.errors import OperatingFault, UsageError
 from rewake.net.shard_client import ShardRequest, ask_shard
 from rewake.net.shard_folder import ShardFolder
+from rewake.node.late_watch import DROPPED, LateWatch
 from rewake.node.shard_batches import BatchIdentity
 from rewake.spark.structured import plain
 from rewake.spark.structured.divide import blocks_of
@@ -40,6 +42,11 @@ FIGURES: Final = (
     "predicted_recovery_seconds double, last_recovery_seconds double, "
     "last_recovery_predicted_seconds double, way string, late_tuples long, epoch long"
 )
+
+
+_LOGGER: Final = logging.getLogger("rewake")
+# Of this worker, which Spark uses for many tasks; its stderr is the executor's.
+_LATE: Final = LateWatch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,9 @@ class ShardTask:
         for found in answer.results:
             nothing = pa.nulls(found.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*found.columns, nothing], schema=outer)
+        told = {DROPPED: answer.figures.get("late_tuples", 0)}
+        if warning := _LATE.heard(f"shard {first[0]} of {self.at}", told):
+            _LOGGER.warning(warning)
         figures = plain.text(json.dumps(answer.figures | {"batch": batch}))
         nulls = [pa.nulls(1, each.type) for each in results]
         yield pa.RecordBatch.from_arrays([*nulls, figures], schema=outer)
