@@ -192,7 +192,7 @@ class ShardBatches:
             f"query, with other rows ({request.rows.rows} in all, {last.rows.rows} before): "
             "what comes before the operator does not give the same rows each time it is computed "
             "(a random function, a source that changes). Make it do so; a new start of the query "
-            "computes the batch anew"
+            "computes the batch anew, unless it sets job groups of its own, which hide its runs"
         )
 
     def superseded(self, request: BatchRecord) -> OtherRows:
