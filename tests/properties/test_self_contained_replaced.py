@@ -147,7 +147,7 @@ def test_without_a_state_before_nothing_is_replaced() -> None:
     """A log that begins with a batch behind others: divided from another log, or trimmed."""
     schema = pa.schema([("k", pa.int64())])
     rows = pa.RecordBatch.from_pydict({"k": [1, 2]}, schema=schema)
-    spec = AggregateSpec(["k"], CountWindow(3), [Count()])
+    spec = AggregateSpec(["k"], CountWindow(3, 3), [Count()])
     log = ListedFrames()
     process = SelfContained(spec.operator(schema))
     for number in range(2):
