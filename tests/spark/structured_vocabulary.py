@@ -36,13 +36,19 @@ def rows_of(batch: int) -> list[Row]:
     return made[1::2] + made[::2]
 
 
-def write_input(folder: Path, batches: int, start: int = 0) -> None:
-    """One file per batch; Spark takes them by age."""
+def write_input(
+    folder: Path,
+    batches: int,
+    start: int = 0,
+    wanted: Callable[[Row], bool] = lambda _row: True,
+) -> None:
+    """One file per batch, with the rows that are wanted; Spark takes them by age."""
     source = folder / "input"
     source.mkdir(exist_ok=True)
     for number in range(start, start + batches):
         path = source / f"{number:04d}.json"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(number)))
+        rows = [row for row in rows_of(number) if wanted(row)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(path, (1_000_000 + number, 1_000_000 + number))
 
 
@@ -52,9 +58,9 @@ def averages(folder: Path, **settings: Any) -> "Callable[[DataFrame], DataFrame]
     return rewake.aggregate(**({"by": "item", "avg": "price", "at": folder / "state"} | options))
 
 
-def read_input(session: "SparkSession", folder: Path) -> "DataFrame":
-    """The input as a stream, a file per batch."""
-    source = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+def read_input(session: "SparkSession", folder: Path, files: int = 1) -> "DataFrame":
+    """The input as a stream, a file per batch, or several."""
+    source = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", files)
     return source.json(str(folder / "input"))
 
 
@@ -63,8 +69,9 @@ def run_query(
     folder: Path,
     operator: "Callable[[DataFrame], DataFrame] | None" = None,
     reached: Callable[[int, str], None] = lambda _number, _place: None,
+    files: int = 1,
 ) -> Any:
-    """Process all input there is, a file per batch; the query, ended.
+    """Process all input there is, so many files per batch; the query, ended.
 
     `reached` is called with a batch's number before and after its results are written.
     """
@@ -78,7 +85,7 @@ def run_query(
         reached(number, "after")
 
     query = (
-        read_input(session, folder)
+        read_input(session, folder, files)
         .transform(operator or averages(folder))
         .writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -136,6 +143,14 @@ def closed_sessions(batches: int, gap: int) -> list[tuple[Any, ...]]:
         for rows in found
         if rows[-1]["seq"] + gap <= latest
     )
+
+
+def forget_plan(folder: Path, batch: int) -> None:
+    """Make Spark forget that it ever planned a batch: it syncs none of these files."""
+    forget_commit(folder, batch)
+    for place in ("offsets", "sources/0"):
+        (folder / "checkpoint" / place / str(batch)).unlink()
+        (folder / "checkpoint" / place / f".{batch}.crc").unlink()
 
 
 def forget_commit(folder: Path, batch: int) -> None:

@@ -10,7 +10,8 @@ A commit, in order:
 2. All shard logs are claimed with one new epoch: from now on nobody else can append.
 3. A manifest that a predecessor left is rolled forward: its batch is completed as below.
 4. `Writers`, in the last frame of shard 0, says what has been committed.  A batch that is in the
-   stream already is left out; one that does not follow is refused.  Nothing has changed so far.
+   stream already is left out if it has the same rows, and else refused, like one that does not
+   follow.  Nothing has changed so far.
 5. The manifest is published: identity, staged files, and for each shard the sequence of its first
    frame.  **From here on the batch will be in the stream**, whoever dies.
 6. The staged rows are appended to the shard logs, a part a frame, and made durable.
@@ -58,6 +59,7 @@ from rewake.connectors.stream_manifest import (
     Writers,
     manifest_epoch,
     manifest_name,
+    rows_of,
     staged_identity,
 )
 from rewake.log.layout import DRAFT_SUFFIX
@@ -109,18 +111,22 @@ class StreamCommit:
         streaming: bool = True,
         takeover: bool = False,
         allow_gaps: bool = False,
+        keep_rows: bool = False,
         remember: bool = False,
     ) -> bool:
         """Put a batch into the stream; False when it is there already.
 
         Batches of a streaming query must follow each other; `takeover` lets another query go on,
-        `allow_gaps` lets batches be missing.  A batch job (`streaming=False`) may come at any time;
-        with `remember`, its identity is kept so that it can be repeated.
+        `allow_gaps` lets batches be missing.  A batch that is there must have the same rows again,
+        unless `keep_rows` says that those there are as good.  A batch job (`streaming=False`) may
+        come at any time; with `remember`, its identity is kept so that it can be repeated.
         """
-        path = str(self.folder.path)
+        path, rows = str(self.folder.path), rows_of(files)
 
         def is_next(writers: Writers) -> bool:
             if writers.has(identity):
+                if not keep_rows:
+                    writers.check_repeat(identity, rows, path)
                 return False
             if streaming:
                 writers.check_next(identity, path, takeover=takeover, allow_gaps=allow_gaps)
@@ -131,7 +137,7 @@ class StreamCommit:
             if logs is None or not is_next(self._writers):
                 _delete(staging, (file.name for file in files))
                 return False
-            writers = self._writers.after(identity, streaming=streaming, remember=remember)
+            writers = self._writers.after(identity, rows, streaming=streaming, remember=remember)
             staged = sorted(files, key=lambda file: (file.partition, file.name))
             held = tuple(file for file in staged if file.parts)
             manifest = Manifest(logs.epoch, identity, writers, logs.ends(), held)

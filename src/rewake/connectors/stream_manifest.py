@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -26,13 +26,16 @@ from typing import Any, Final, NamedTuple
 from google_crc32c import value as crc32c
 
 from rewake.model.errors import (
+    CheckpointBehindLog,
     CheckpointWithoutLog,
     DamagedFrame,
     DamagedLog,
     LogBehindCheckpoint,
     OtherQuery,
+    OtherRows,
 )
 from rewake.node.shard_batches import BatchIdentity
+from rewake.operators.row_digest import NO_ROWS, RowDigest
 
 __all__ = [
     "STAGING",
@@ -41,8 +44,10 @@ __all__ = [
     "Part",
     "StagedFile",
     "Writers",
+    "Written",
     "manifest_epoch",
     "manifest_name",
+    "rows_of",
     "staged_identity",
     "staged_name",
 ]
@@ -125,6 +130,7 @@ class StagedFile:
     size: int
     checksum: int
     parts: tuple[Part, ...]
+    digest: RowDigest
 
     @property
     def rows(self) -> int:
@@ -139,6 +145,7 @@ class StagedFile:
             "size": self.size,
             "crc32c": self.checksum,
             "parts": [list(part) for part in self.parts],
+            "digest": self.digest.encode().hex(),
         }
 
     @classmethod
@@ -151,10 +158,29 @@ class StagedFile:
             int(value["size"]),
             int(value["crc32c"]),
             parts,
+            RowDigest.decode(bytes.fromhex(value["digest"])),
         )
 
 
+def rows_of(files: Iterable[StagedFile]) -> RowDigest:
+    """Which rows a batch has, whichever tasks have staged them."""
+    found = NO_ROWS
+    for file in files:
+        found = found.plus(file.digest)
+    return found
+
+
 # --- who has written -----------------------------------------------------------------------------
+
+
+class Written(NamedTuple):
+    """The last batch of a writer, and which rows it had."""
+
+    batch: int
+    rows: RowDigest
+
+
+_NOTHING: Final = Written(-1, NO_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +191,22 @@ class Writers:
     """
 
     current: bytes | None = None
-    last: Mapping[bytes, int] = field(default_factory=dict)
+    last: Mapping[bytes, Written] = field(default_factory=dict)
 
     def has(self, identity: BatchIdentity) -> bool:
         """Whether the batch, or a later one of the same writer, is in the stream."""
-        return identity.batch <= self.last.get(identity.query, -1)
+        return identity.batch <= self.last.get(identity.query, _NOTHING).batch
+
+    def check_repeat(self, identity: BatchIdentity, rows: RowDigest, path: str) -> None:
+        """Refuse a batch that the stream has, unless it is the writer's last one as it was.
+
+        What is in a stream stays: somebody may have read it.
+        """
+        last = self.last[identity.query]
+        if identity.batch < last.batch:
+            raise _behind(identity, last.batch, path)
+        if rows != last.rows:
+            raise _other_rows(identity, rows, last.rows, path)
 
     def check_next(
         self, identity: BatchIdentity, path: str, *, takeover: bool, allow_gaps: bool
@@ -181,17 +218,20 @@ class Writers:
             if identity.batch and not allow_gaps:
                 raise _without_log(identity, path)
         elif identity.query != self.current:
-            raise _other_query(identity, BatchIdentity(self.current, self.last[self.current]), path)
-        elif identity.batch > self.last[self.current] + 1 and not allow_gaps:
-            raise _gap(identity, self.last[self.current], path)
+            last = BatchIdentity(self.current, self.last[self.current].batch)
+            raise _other_query(identity, last, path)
+        elif identity.batch > self.last[self.current].batch + 1 and not allow_gaps:
+            raise _gap(identity, self.last[self.current].batch, path)
 
-    def after(self, identity: BatchIdentity, *, streaming: bool, remember: bool) -> Writers:
+    def after(
+        self, identity: BatchIdentity, rows: RowDigest, *, streaming: bool, remember: bool
+    ) -> Writers:
         """The same after a commit; batch jobs are remembered when they may be repeated."""
         if not remember and not streaming:
             return self
         current = identity.query if streaming else self.current
         last = {query: batch for query, batch in self.last.items() if query != identity.query}
-        last[identity.query] = identity.batch
+        last[identity.query] = Written(identity.batch, rows)
         for query in list(last)[: max(0, len(last) - _REMEMBERED)]:
             if query != current:
                 del last[query]
@@ -201,14 +241,20 @@ class Writers:
         """As JSON values; the order of the writers is kept."""
         return {
             "current": self.current.hex() if self.current else None,
-            "last": [[query.hex(), batch] for query, batch in self.last.items()],
+            "last": [
+                [query.hex(), written.batch, written.rows.encode().hex()]
+                for query, written in self.last.items()
+            ],
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Writers:
         """What `to_json` gave."""
         current = value["current"]
-        last = {bytes.fromhex(query): int(batch) for query, batch in value["last"]}
+        last = {
+            bytes.fromhex(query): Written(int(batch), RowDigest.decode(bytes.fromhex(rows)))
+            for query, batch, rows in value["last"]
+        }
         return cls(bytes.fromhex(current) if current else None, last)
 
 
@@ -219,6 +265,25 @@ def _other_query(identity: BatchIdentity, last: BatchIdentity, path: str) -> Oth
         f"{identity.query_text}. Was Spark's checkpoint lost or changed? Start the query with the "
         "checkpointLocation it had, or write to another path. Rows that are in the stream already "
         "would be there twice; if that is well, option takeover=true goes on as a new writer"
+    )
+
+
+def _behind(identity: BatchIdentity, last: int, path: str) -> CheckpointBehindLog:
+    return CheckpointBehindLog(
+        f"batch {identity.batch} of query {identity.query_text} was to be written to {path}, which "
+        f"has come to batch {last} of it: Spark's checkpoint is older than the stream, and nobody "
+        "knows whether these are the rows that are in it already. Restore the newest checkpoint; "
+        "or option otherRows=keep leaves the stream as it is up to that batch"
+    )
+
+
+def _other_rows(identity: BatchIdentity, rows: RowDigest, there: RowDigest, path: str) -> OtherRows:
+    return OtherRows(
+        f"batch {identity.batch} of {identity.query_text} is in the stream at {path} with other "
+        f"rows: {there.rows} are there, {rows.rows} were to be written. Has Spark planned the "
+        "batch anew after its checkpoint was damaged, or does the query give other rows each time? "
+        "What is in a stream stays: write to a new path with a new checkpointLocation; or option "
+        "otherRows=keep goes on with the rows that are there, without those of this time"
     )
 
 

@@ -65,6 +65,14 @@ class OtherOperator(UsageError):
     """The folder holds the state of another operator, or of one with other settings."""
 
 
+class OtherShard(UsageError):
+    """A shard's folder holds the log of another shard, or one that belongs to another folder."""
+
+
+class OtherRows(UsageError):
+    """A batch is offered again with other rows, and what is recorded of it cannot be replaced."""
+
+
 class CheckpointWithoutLog(UsageError):
     """Spark's checkpoint goes on where a log ended that is not there."""
 

@@ -20,11 +20,11 @@ import sys
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -36,8 +36,17 @@ from rewake.net.authentication import Token
 from rewake.net.shard_folder import ShardFolder
 from rewake.net.shard_wire import Disconnected, ShardConnection
 from rewake.node.messages import Address
+from rewake.operators.row_digest import RowDigest
 
-__all__ = ["ShardAnswer", "ShardRequest", "ask_shard", "host_address", "stop_host", "wake_host"]
+__all__ = [
+    "Rows",
+    "ShardAnswer",
+    "ShardRequest",
+    "ask_shard",
+    "host_address",
+    "stop_host",
+    "wake_host",
+]
 
 # A host says every two seconds that it is at work.
 _SILENCE_SECONDS: Final = 30.0
@@ -59,6 +68,7 @@ class ShardRequest:
     shard: int
     shards: int
     query: bytes
+    run: bytes
     batch: int
     operator: dict[str, Any]
     schema: pa.Schema
@@ -73,6 +83,7 @@ class ShardRequest:
             "shard": self.shard,
             "shards": self.shards,
             "query": self.query.hex(),
+            "run": self.run.hex(),
             "batch": self.batch,
             "operator": self.operator,
             "schema": b64encode(self.schema.serialize().to_pybytes()).decode(),
@@ -89,11 +100,23 @@ class ShardAnswer(NamedTuple):
     results: Iterator[pa.RecordBatch]
 
 
+class Rows(Protocol):
+    """A task's input: the shard's tuples, and behind them `digest`, of all the batch's rows."""
+
+    @property
+    def digest(self) -> RowDigest:
+        """Which rows the batch has; complete when all messages have been read."""
+
+    def messages(self) -> Iterator[pa.Buffer]:
+        """The shard's tuples as Arrow messages, once."""
+
+
 class _Tuples:
     """A task's input, which Spark gives once: kept while it is small, to be sent again."""
 
-    def __init__(self, messages: Iterable[pa.Buffer]) -> None:
-        self._rest = iter(messages)
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._rest = rows.messages()
         self._kept: list[pa.Buffer] | None = []
         self._bytes = 0
 
@@ -112,21 +135,20 @@ class _Tuples:
                 self._kept.append(message)
             yield message
 
-    def drain(self) -> None:
-        """Read Spark's input to its end, so that the worker can be used again."""
-        for _ in self._rest:
-            pass
+    def behind(self) -> dict[str, Any]:
+        """What goes behind the tuples, when all have been sent."""
+        return {"rows": self._rows.digest.encode().hex()}
 
 
 def ask_shard(
     request: ShardRequest,
-    messages: Iterable[pa.Buffer],
+    rows: Rows,
     watched: Callable[[], Process] = nearest_jvm,
 ) -> ShardAnswer:
-    """Have a batch processed by the owner of its shard; `messages` are its tuples."""
+    """Have a batch processed by the owner of its shard."""
     folder = ShardFolder(request.at)
     token = folder.token()
-    tuples = _Tuples(messages)
+    tuples = _Tuples(rows)
     unreachable = -2
     trouble: RewakeError | None = None
     for attempt in range(_ATTEMPTS):
@@ -138,9 +160,7 @@ def ask_shard(
         else:
             address = owner.address
         try:
-            answer = _ask(address, token, request.header(take), tuples)
-            tuples.drain()
-            return answer
+            return _ask(address, token, request.header(take), tuples)
         except (NotOwner, Disconnected, BadPeer) as error:
             # The owner of this epoch is gone, unless somebody has taken over meanwhile.
             unreachable, trouble = owner.epoch, error
@@ -151,16 +171,13 @@ def ask_shard(
     ) from trouble
 
 
-def _ask(
-    address: Address, token: Token, header: dict[str, Any], tuples: Iterable[pa.Buffer]
-) -> ShardAnswer:
+def _ask(address: Address, token: Token, header: dict[str, Any], tuples: _Tuples) -> ShardAnswer:
     connection = _connect(address, token)
     try:
         connection.send_header(header)
-        if _checked(connection.receive_header())["send"]:
-            connection.send_tuples(tuples)
-        else:
-            connection.end_tuples()
+        _checked(connection.receive_header())
+        connection.send_tuples(tuples)
+        connection.send_header(tuples.behind())
         answer = _checked(connection.receive_header())
     except BaseException:
         connection.close()

@@ -1,9 +1,9 @@
 """The folder `at` of an operator inside Spark's micro-batches: who it is, and where its shards are.
 
-    operator.json          what computes, over which columns, in how many shards
+    operator.json          what computes, over which columns, in how many shards; its own id
     token                  the secret of its hosts and tasks; only its owner can read it
-    shard-0000/            the log of the first shard, and so on
-    empty/<batch>          a batch in which a shard had no rows; its content is the query's id
+    shard-0000/            the log of the first shard, and so on; each says its place
+    told                   the newest batch without input of which all shards have been told
     hosts/<who>.json       where the shard host of an executor listens
     hosts/<who>.lock       held by that host as long as it lives
     hosts/<who>.log        what it had to say
@@ -12,7 +12,8 @@ The owner of a shard is the holder of its log's claim (see `rewake.log.claims`):
 is the address at which it answers.  There is no second record of who owns what.
 
 What always holds: `operator.json` and `token` appear whole, and the first to write them wins; a
-folder with another operator's state is refused and not changed.
+folder with another operator's state is refused and not changed.  The folder's id is drawn once, so
+a log is told from those of every other folder.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ from rewake.model.errors import DamagedLog, OtherOperator, StorageFault, UsageEr
 from rewake.net.ancestry import Process
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
-from rewake.node.shard_batches import BatchIdentity, ShardBatches
 
-__all__ = ["Owner", "ShardFolder", "holder_text"]
+__all__ = ["Owner", "ShardFolder", "holder_text", "new_identity"]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _HOLDER: Final = re.compile(r"shard host (\S+) (\d+) on (\S+) \(pid \d+\)\Z")
 _MAX_HOLDER_BYTES: Final = 256
 
@@ -88,36 +88,25 @@ class ShardFolder:
             text = b""
         return Owner(epoch, _address(text.decode(errors="replace")))
 
-    # --- batches without rows ----------------------------------------------------------------
+    # --- batches without input ---------------------------------------------------------------
 
-    def noted(self) -> BatchIdentity | None:
-        """The highest batch in which some shard had no rows."""
-        folder = self.path / "empty"
-        while True:
-            try:
-                numbers = [int(name) for name in os.listdir(folder) if name.isdigit()]
-            except FileNotFoundError:
-                return None
-            if not numbers:
-                return None
-            with suppress(FileNotFoundError):  # a later note has replaced it
-                query = (folder / f"{max(numbers):020d}").read_text()
-                return BatchIdentity(bytes.fromhex(query), max(numbers))
+    def told(self) -> str:
+        """The batch without input that all shards have been told of last."""
+        with suppress(FileNotFoundError):
+            return (self.path / "told").read_text()
+        return ""
 
-    def note_empty(self, batch: BatchIdentity) -> None:
-        """Durably note that a shard had no rows in this batch; raises for another query's."""
-        noted = self.noted()
-        if noted is not None:
-            if noted.query != batch.query:
-                ShardBatches(str(self.path), noted).decide(batch)
-            if noted.batch >= batch.batch:
-                return
-        name = f"{batch.batch:020d}"
-        self._create(name, batch.query.hex().encode(), 0o644, self.path / "empty")
-        for older in os.listdir(self.path / "empty"):
-            if older.isdigit() and older < name:
-                with suppress(FileNotFoundError):
-                    (self.path / "empty" / older).unlink()
+    def tell(self, batch: str) -> None:
+        """All shards have been told of a batch without input.
+
+        It only saves others the trouble, so it need not be durable.
+        """
+        draft = self.path / f".told.{secrets.token_hex(8)}"
+        try:
+            draft.write_text(batch)
+            draft.rename(self.path / "told")
+        except OSError as error:
+            raise StorageFault(f"cannot write {self.path / 'told'}: {error}") from error
 
     # --- what computes -----------------------------------------------------------------------
 
@@ -169,10 +158,21 @@ class ShardFolder:
             f"{json.dumps(wanted)}. Nothing was changed: {way_out}"
         )
 
-    def publish_operator(self, wanted: Mapping[str, Any]) -> None:
-        """Say what computes here, unless it is said already; raises when it is another."""
+    def identity(self) -> str:
+        """The id of this folder, which its logs name."""
+        stored = self.operator()
+        if stored is None or not isinstance(stored.get("id"), str):
+            raise DamagedLog(f"{self.path} does not say which folder it is: restore operator.json")
+        return str(stored["id"])
+
+    def publish_operator(self, wanted: Mapping[str, Any], identity: str | None = None) -> None:
+        """Say what computes here, unless it is said already; raises when it is another.
+
+        The folder's `identity` is drawn, unless it is given because logs have it already.
+        """
         if not self.check_operator(wanted):
-            text = json.dumps({"format": _FORMAT, **wanted}, indent=1) + "\n"
+            described = {"format": _FORMAT, "id": identity or new_identity(), **wanted}
+            text = json.dumps(described, indent=1) + "\n"
             self._create("operator.json", text.encode(), 0o644)
             self.check_operator(wanted)
 
@@ -187,9 +187,9 @@ class ShardFolder:
         self._create("token", fresh.reveal().encode(), 0o600)
         return Token.from_text(path.read_text())
 
-    def _create(self, name: str, data: bytes, mode: int, folder: Path | None = None) -> None:
+    def _create(self, name: str, data: bytes, mode: int) -> None:
         """Make a file appear whole and durable, unless there is one already."""
-        folder = folder or self.path
+        folder = self.path
         draft = folder / f".{name}.{secrets.token_hex(8)}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -205,6 +205,11 @@ class ShardFolder:
             sync_folder(folder)
         except OSError as error:
             raise StorageFault(f"cannot write {folder / name}: {error}") from error
+
+
+def new_identity() -> str:
+    """The id of a new folder."""
+    return secrets.token_hex(16)
 
 
 def sync_folder(path: Path) -> None:

@@ -40,7 +40,8 @@ from rewake.net.ancestry import Process
 from rewake.net.shard_folder import ShardFolder, holder_text
 from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 from rewake.node.messages import Address
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.shard_batches import BatchIdentity, BatchRecord
+from rewake.operators.row_digest import RowDigest
 
 if TYPE_CHECKING:
     from rewake.net.shard_state import Description, ShardState
@@ -171,18 +172,16 @@ class ShardHost:
     # --- batches -----------------------------------------------------------------------------
 
     def _batch(self, connection: ShardConnection, header: dict[str, Any]) -> None:
-        shard, gaps = int(header["shard"]), str(header["gaps"])
-        request = BatchIdentity(bytes.fromhex(header["query"]), int(header["batch"]))
+        shard = int(header["shard"])
+        self._check_owner(shard, header)
         # The tuples are on their way while modules are imported and the shard is rebuilt.
-        wanted = not self._is_repeat(shard, request)
-        connection.send_header({"send": wanted})
+        connection.send_header({"go": True})
         schema = pa.ipc.read_schema(pa.py_buffer(b64decode(header["schema"])))
         batches = list(connection.receive_tuples(schema))
+        request = _record(header, connection.receive_header())
         working = _Working(connection)
         try:
-            if not wanted and not self._is_repeat(shard, request):
-                raise NotOwner(f"shard {shard} was lost meanwhile; ask again")
-            results, figures = self._results(header, schema, request, batches, shard, gaps)
+            results, figures = self._results(header, schema, request, batches, shard)
         finally:
             working.stop()
         answer = {"ok": True, "figures": figures, "schema": ""}
@@ -191,18 +190,19 @@ class ShardHost:
         connection.send_header(answer)
         connection.send_tuples(_messages(results))
 
-    def _is_repeat(self, shard: int, request: BatchIdentity) -> bool:
+    def _check_owner(self, shard: int, header: dict[str, Any]) -> None:
+        """Raise when the shard is neither owned nor to be taken, before its tuples are sent."""
         slot = self._slots.get(shard)
-        return slot is not None and slot.state is not None and slot.state.last == request
+        if header.get("take") is None and (slot is None or slot.state is None):
+            raise NotOwner(f"this host ({holder_text(self.address)}) does not own shard {shard}")
 
     def _results(
         self,
         header: dict[str, Any],
         schema: pa.Schema,
-        request: BatchIdentity,
+        request: BatchRecord,
         batches: list[pa.RecordBatch],
         shard: int,
-        gaps: str,
     ) -> tuple[list[pa.RecordBatch], dict[str, Any]]:
         with self._guard:
             slot = self._slots.setdefault(shard, _Slot())
@@ -211,7 +211,7 @@ class ShardHost:
             state = slot.state or self._take(slot, shard, header, description)
             state.description = description
             try:
-                results = state.process(request, batches, gaps)
+                results = state.process(request, batches, str(header["gaps"]))
                 return results, state.figures() | {"shard": shard}
             except Fenced as error:
                 raise NotOwner(str(error)) from error
@@ -237,7 +237,7 @@ class ShardHost:
         """Claim a shard above the owner that the task could not reach, and rebuild it."""
         above = header.get("take")
         if above is None:
-            raise NotOwner(f"this host ({holder_text(self.address)}) does not own shard {shard}")
+            raise NotOwner(f"shard {shard} was lost meanwhile; ask again")
         states = import_module("rewake.net.shard_state")
         if self._rates is None:
             self._rates = import_module("rewake.recovery.rates").RecoveryRates()
@@ -270,6 +270,13 @@ class _Working:
         """Say nothing any more."""
         self._done.set()
         self._thread.join()
+
+
+def _record(header: dict[str, Any], behind: dict[str, Any]) -> BatchRecord:
+    """The batch that a request is for: what it says before its tuples, and behind them."""
+    identity = BatchIdentity(bytes.fromhex(header["query"]), int(header["batch"]))
+    rows = RowDigest.decode(bytes.fromhex(behind["rows"]))
+    return BatchRecord(identity, bytes.fromhex(header["run"]), rows)
 
 
 def _messages(batches: list[pa.RecordBatch]) -> Iterator[pa.Buffer]:

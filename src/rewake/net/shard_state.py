@@ -8,6 +8,7 @@ whether the batch happened.  All methods are called under the shard's lock.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,10 +25,17 @@ from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.layout import DESCRIPTOR
 from rewake.log.retention import Needs, Retention
-from rewake.model.errors import Fenced, LogExists, RewakeError, StorageFull, UsageError
+from rewake.model.errors import (
+    Fenced,
+    LogExists,
+    OtherShard,
+    RewakeError,
+    StorageFull,
+    UsageError,
+)
 from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.net.shard_folder import ShardFolder
-from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
+from rewake.node.shard_batches import BatchRecord, Decision, ShardBatches
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.arrays import arrow_array
 from rewake.operators.keyed.described import process_from_json
@@ -35,12 +43,13 @@ from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.spec_json import windows_from_json
 from rewake.operators.stateful import StatefulOperator
-from rewake.recovery.approach import RESULTS_OUTPUT
+from rewake.recovery.approach import RESULTS_OUTPUT, Turn
 from rewake.recovery.rates import RecoveryRates
 from rewake.recovery.self_contained import SelfContained, repeat
+from rewake.recovery.self_contained_replaced import Replaced, replaced
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
-__all__ = ["Description", "ShardState", "rehearse"]
+__all__ = ["Description", "ShardState", "check_place", "rehearse", "shard_metadata"]
 
 # Small segments: a log is trimmed by whole ones.
 _LIMITS: Final = Limits(segment_bytes=16 << 20, window_bytes=512 << 20)
@@ -152,7 +161,26 @@ def rehearse(folder: ShardFolder) -> None:
         falling = arrow_array(distance * np.arange(_REHEARSED_ROWS)[::-1], pa.int64())
         columns = [falling.cast(each.type, safe=False) for each in schema]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-        state.turn(StreamEvent(state.position, rows), BatchIdentity(bytes(16), 0).encode())
+        state.turn(StreamEvent(state.position, rows), b"rehearsal")
+
+
+def shard_metadata(at: str, number: int, shards: int) -> dict[str, str | bytes]:
+    """What a log says of its place: the id of its folder, its number, and how many there are."""
+    return {"at": at, "shard": str(number), "shards": str(shards)}
+
+
+def check_place(descriptor: Descriptor, folder: ShardFolder, number: int, shards: int) -> None:
+    """Raise when the log in a shard's folder is not the one that was made there."""
+    place = shard_metadata(folder.identity(), number, shards)
+    found: dict[str, Any] = {name: descriptor.metadata.get(name) for name in place}
+    if found != place:
+        whose = "of this `at`" if found["at"] == place["at"] else "of another `at`"
+        raise OtherShard(
+            f"{folder.shard(number)} holds the log of shard {found['shard']} of {found['shards']} "
+            f"{whose}, not of shard {number} of {shards} of this one. Nothing was changed: put "
+            "each shard's folder, and operator.json, back where they were, or restore the copy of "
+            "`at` that was made with the checkpoint"
+        )
 
 
 class ShardState:
@@ -181,6 +209,7 @@ class ShardState:
         self._recovery_seconds = self._foretold_seconds = 0.0
         started = time.monotonic()
         self._create()
+        self._folder_opened = os.stat(self.folder)
         self._writer = open_log_writer(self.folder, epoch=epoch, holder=holder, limits=_LIMITS)
         try:
             self._load(started)
@@ -189,15 +218,18 @@ class ShardState:
             raise
 
     def _create(self) -> None:
-        if (self.folder / DESCRIPTOR).exists():
-            return
-        metadata: dict[str, str | bytes] = {
-            "schema": self.description.output_schema.serialize().to_pybytes(),
-            "operator": json.dumps(self.description.operator),
-            "rows": self.description.rows_schema.serialize().to_pybytes(),
-        }
-        with suppress(LogExists):  # an earlier attempt came this far
-            create_log(self.folder, self.folder.name, metadata)
+        folder, shards = self._operator_folder, self.description.shards
+        if not (self.folder / DESCRIPTOR).exists():
+            metadata: dict[str, str | bytes] = {
+                "schema": self.description.output_schema.serialize().to_pybytes(),
+                "operator": json.dumps(self.description.operator),
+                "rows": self.description.rows_schema.serialize().to_pybytes(),
+            }
+            place = shard_metadata(folder.identity(), self._number, shards)
+            with suppress(LogExists):  # an earlier attempt came this far
+                create_log(self.folder, self.folder.name, metadata | place)
+        with open_log_reader(self.folder) as reader:
+            check_place(reader.descriptor, folder, self._number, shards)
 
     def _load(self, started: float) -> None:
         opened = time.monotonic()
@@ -207,7 +239,7 @@ class ShardState:
             )
         )
         identity = self._state.identity
-        last = None if identity is None else BatchIdentity.decode(identity)
+        last = None if identity is None else BatchRecord.decode(identity)
         self._batches = ShardBatches(str(self.folder), last)
         progress = self._state.progress()
         if last is not None:
@@ -236,21 +268,20 @@ class ShardState:
     # --- batches -----------------------------------------------------------------------------
 
     @property
-    def last(self) -> BatchIdentity | None:
-        """The batch of the newest record."""
+    def last(self) -> BatchRecord | None:
+        """The record of the newest batch."""
         return self._batches.last
 
-    def decide(self, request: BatchIdentity, gaps: str) -> Decision:
-        """Whether this batch is the next one or a repeat; raises when it is neither."""
+    def decide(self, request: BatchRecord, gaps: str) -> Decision:
+        """What becomes of a batch; raises when it does not continue what is here."""
         self._batches = ShardBatches(str(self.folder), self.last, gaps)
-        if self.last is not None and request.batch == self.last.batch + 1:
-            return self._batches.decide(request)  # the usual case: no need to look for notes
-        return self._batches.decide(request, self._operator_folder.noted())
+        return self._batches.decide(request)
 
     def process(
-        self, request: BatchIdentity, batches: Sequence[pa.RecordBatch], gaps: str
+        self, request: BatchRecord, batches: Sequence[pa.RecordBatch], gaps: str
     ) -> list[pa.RecordBatch]:
-        """The results of the next batch, durable; or of the last one, again."""
+        """The results of the next batch, durable; or of the last one, again or anew."""
+        self._check_folder()
         try:
             decision = self.decide(request, gaps)
         except UsageError:
@@ -258,12 +289,25 @@ class ShardState:
             raise
         if decision is Decision.REPEAT:
             return self._again()
+        rows = self.description.ordered(batches)
+        instead = self._replaced(request, rows) if decision is Decision.REPLACE else None
         try:
-            return self._turn(request, batches)
+            if instead is None:
+                return self._recorded(request, self._turn(request, rows))
+            self._state = instead.state
+            return self._recorded(request, instead.turn)
         except BaseException:
             # The operator may have seen the batch and the log not, or the other way round.
             self.broken = True
             raise
+
+    def _check_folder(self) -> None:
+        """Raise when another folder has been put in the place of the one that is held open."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.folder), self._folder_opened):
+                return
+        self.broken = True
+        raise Fenced(f"{self.folder} is not the folder any more that was opened")
 
     def _check_owner(self) -> None:
         """Raise when a successor owns the shard: what it knows, this one cannot refuse."""
@@ -271,13 +315,40 @@ class ShardState:
             self.broken = True
             raise Fenced(f"a successor owns {self.folder}; epoch {self.epoch} is over")
 
-    def _turn(
-        self, request: BatchIdentity, batches: Sequence[pa.RecordBatch]
-    ) -> list[pa.RecordBatch]:
-        rows = self.description.ordered(batches)
+    def _turn(self, request: BatchRecord, rows: pa.RecordBatch) -> Turn:
         started = time.monotonic()
-        turn = self._state.turn(StreamEvent(self._state.position, rows), request.encode())
+        event = StreamEvent(self._state.position, rows)
+        turn: Turn = self._state.turn(event, request.encode())
         self._rates.processed(rows.num_rows, (time.monotonic() - started) * 1e6)
+        return turn
+
+    def _replaced(self, request: BatchRecord, rows: pa.RecordBatch) -> Replaced:
+        """The batch of the newest record computed anew, from the state before it in the log."""
+        runs: set[bytes] = set()
+
+        def same_batch(section: bytes) -> bool:
+            record = BatchRecord.decode(section)
+            runs.add(record.run)
+            return record.batch == request.batch
+
+        found: Replaced | None = self._with_frames(
+            lambda frames: replaced(
+                self.description.build,
+                frames,
+                same_batch,
+                rows,
+                request.encode(),
+                rows_schema=self.description.rows_schema,
+            )
+        )
+        # Of those that took this batch and the one before, the newest alone still makes plans.
+        if request.run in runs:
+            raise self._batches.superseded(request)
+        if found is None:
+            raise self._batches.without_state_before(request)
+        return found
+
+    def _recorded(self, request: BatchRecord, turn: Turn) -> list[pa.RecordBatch]:
         assert turn.record is not None, "every batch leaves a record"
         self._append(turn.record)
         self._batches.recorded(request)

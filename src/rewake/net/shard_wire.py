@@ -5,15 +5,16 @@ little-endian,
 
     offset  size  field
          0     4  magic    "RWKS"
-         4     1  version  1
+         4     1  version  2
          5     1  kind     1 header, 2 tuples, 3 end of the tuples, 4 still working
          6     2  zero
          8     4  length   of what follows the prefix
         12     4  crc      CRC-32C of bytes 0..11 and, of a header, of what follows
         16     .  header: a JSON object; tuples: a record batch as an Arrow IPC message
 
-A request is a header; for a batch, the host answers with a header that says whether it wants the
-tuples; then come tuples and their end.  An answer is a header, tuples and their end.
+A request is a header.  For a batch, the host answers with a header that it is the one to ask; then
+come tuples, their end, and a header that says which rows the batch has, all shards' together.  An
+answer is a header, tuples and their end.
 
 What always holds: a length is checked before anything of that size is allocated; a connection that
 breaks is never taken for the end of the tuples; a peer causes `BadPeer` and `Disconnected` alone.
@@ -46,7 +47,7 @@ from rewake.net.wire import (
 __all__ = ["Disconnected", "ShardConnection", "messages_of"]
 
 _MAGIC: Final = b"RWKS"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _UNSEALED: Final = Struct("<4sBBHI")
 _PREFIX: Final = Struct("<4sBBHII")
 _HEADER, _TUPLES, _END, _WORKING = 1, 2, 3, 4

@@ -13,8 +13,9 @@ Recovery constructs the eventual checkpoint, loads it, and replays the rows that
 T.  A batch that was taken the way CHECKS needs no replay: every window it touched has ended since,
 or has a footprint that is as late as the batch; positions just skip over it.
 
-What always holds: the newest `frames_needed` frames are enough to recover and to repeat the newest
-batch; which way was taken never shows in results.
+What always holds: the newest `frames_needed` frames are enough to recover, to repeat the newest
+batch, and to know the state before it (see `rewake.recovery.self_contained_replaced`); which way
+was taken never shows in results.
 
 The host must append the record of a turn, wait until it is durable, and only then hand out the
 results.  A turn that raises leaves the operator half-way: drop it and recover from the log.
@@ -71,7 +72,7 @@ from rewake.recovery.self_contained_ways import (
     part_bytes,
 )
 
-__all__ = ["Bounds", "OperatorFactory", "SelfContained", "repeat"]
+__all__ = ["Bounds", "OperatorFactory", "SelfContained", "reading", "repeat"]
 
 OperatorFactory = Callable[[], StatefulOperator]
 
@@ -105,9 +106,12 @@ class SelfContained:
         )
         self._touched = Touched()
         self._forced: str | None = None
+        # Whether a turn leaves a CHECK of every open part, so that nothing before it is needed.
+        self._whole = False
         self._decision = Decision(INPUT_WAY, (), NO_SLOTS)
         self.identity: bytes | None = None
-        # How many of the newest frames it takes to repeat the newest batch.
+        # How many of the newest frames it takes to know the state before the newest batch, from
+        # which a repeat may have to compute it again.
         self._repeat_frames = 0
 
     # --- the normal path ---------------------------------------------------------------------
@@ -125,13 +129,29 @@ class SelfContained:
         """
         if way not in (None, "input", "checks"):
             raise UsageError(f"a batch goes the way 'input' or 'checks', not {way!r}")
+        return self._turn(event, identity, way, self._cec.frames_needed + 1)
+
+    def turn_instead(self, batch: pa.RecordBatch, identity: bytes, recorded: BatchMark) -> Turn:
+        """Process a batch in the place of the log's newest one, of which this is the state before.
+
+        Its record says all that there is, so that what it replaces is never read again.
+        """
+        event = StreamEvent(recorded.end, batch, None, self.position)
+        self._whole = True
+        try:
+            return self._turn(event, identity, "checks", recorded.repeat_frames + 1)
+        finally:
+            self._whole = False
+
+    def _turn(
+        self, event: StreamEvent, identity: bytes, way: str | None, repeat_frames: int
+    ) -> Turn:
         self._forced = way
         event = in_key_order(self.operator, event)
-        frames_before = self._cec.frames_needed
         taken = self._cec.turn(event)
         decision = self._decision
         record = taken.record or self._cec.bare_record()
-        self._repeat_frames = frames_before + 1 if decision.way == INPUT_WAY else 1
+        self._repeat_frames = repeat_frames
         sections = [*record.sections, *self._batch_sections(event, identity)]
         self._amend_ledger(sections)
         self.identity = identity
@@ -141,7 +161,8 @@ class SelfContained:
         decision = self._decision
         mark = BatchMark(
             way=decision.way,
-            start=event.start,
+            # The positions of a batch that is replaced are those of the frame before.
+            start=event.position if self._whole else event.start,
             position=event.position,
             rows=event.batch.num_rows,
             watermark=NO_TIME if event.watermark is None else event.watermark,
@@ -201,7 +222,7 @@ class SelfContained:
 
     def _checks(self, extent: Extent) -> Int32s:
         """The windows that leave a CHECK: first those that must, then what the policy says."""
-        due, touched = self._policy.checks(extent), self._decision.touched
+        due, touched = self._due(extent), self._decision.touched
         if self._decision.way == INPUT_WAY:
             return in_short_order(self.operator, due)
         others = self._touched.others(due)
@@ -210,11 +231,16 @@ class SelfContained:
             return np.concatenate([touched, in_short_order(self.operator, others)])
         return in_short_order(self.operator, np.concatenate([touched, others]))
 
+    def _due(self, extent: Extent) -> Int32s:
+        if not self._whole:
+            return self._policy.checks(extent)
+        return np.flatnonzero(self.operator.opened_at >= 0).astype(np.int32)
+
     # --- what the host may know --------------------------------------------------------------
 
     @property
     def frames_needed(self) -> int:
-        """How many of the newest frames recovery and `repeat` would read; trim older ones."""
+        """How many of the newest frames recovery, `repeat` and `replaced` read; trim older ones."""
         return max(self._cec.frames_needed, self._repeat_frames)
 
     @property
@@ -267,7 +293,7 @@ class SelfContained:
                 read.append(each)
                 yield each.frame
 
-        with _damage():
+        with reading():
             self._cec = ContinuousEventualCheckpointing.recover(
                 self._observed, self._hook, frames(), self._logged_outputs, pack_tightly
             )
@@ -322,7 +348,7 @@ def repeat(
     newest = next(frames, None)
     if newest is None:
         raise UsageError("the log is empty: it has no batch whose results could be given again")
-    with _damage():
+    with reading():
         if newest.mark.way == INPUT_WAY:
             older = (each.frame for each in frames)
             outputs = _computed_again(operator_factory, newest, older, rows_schema)
@@ -394,7 +420,7 @@ def _rows_of(
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def reading() -> Iterator[None]:
     """Whatever goes wrong while a log is read and replayed is the log's fault."""
     try:
         yield

@@ -32,17 +32,27 @@ from commit_vocabulary import (
 from rewake.connectors.log_stream import StreamSource
 from rewake.connectors.stream_commit import StreamCommit
 from rewake.connectors.stream_folder import StreamFolder
-from rewake.connectors.stream_manifest import BatchPart, Manifest, StagedFile, Writers
+from rewake.connectors.stream_manifest import (
+    BatchPart,
+    Manifest,
+    StagedFile,
+    Writers,
+    Written,
+    rows_of,
+)
 from rewake.log.frame import SectionKind
 from rewake.model.errors import (
+    CheckpointBehindLog,
     CheckpointWithoutLog,
     DamagedFrame,
     DamagedLog,
     LogBehindCheckpoint,
     OtherQuery,
+    OtherRows,
     UsageError,
 )
 from rewake.node.shard_batches import BatchIdentity
+from rewake.operators.row_digest import NO_ROWS
 from rewake.operators.shuffle import Shuffle
 from rewake.spark.datasource import staging
 
@@ -90,7 +100,8 @@ def test_without_a_key_a_partition_goes_to_one_shard(tmp_path: Path) -> None:
 def test_frames_say_which_part_of_which_batch_they_are(committer: StreamCommit) -> None:
     """Parts are counted in each shard; a frame without tuples in shard 0 ends the commit."""
     commit_numbers(committer, batch(0))
-    commit_numbers(committer, batch(1))
+    files = stage_numbers(committer.folder, batch(1))
+    committer.commit(batch(1), files)
     for shard, path in enumerate(committer.folder.shards):
         marks = [BatchPart.decode(frame.section(SectionKind.BATCH)) for frame in frames(path)]
         for number in (0, 1):
@@ -102,7 +113,7 @@ def test_frames_say_which_part_of_which_batch_they_are(committer: StreamCommit) 
     last = frames(committer.folder.shards[0])[-1]
     assert last.tuples == 0
     stored = json.loads(bytes(last.section(SectionKind.METADATA)))
-    assert Writers.from_json(stored) == Writers(QUERY, {QUERY: 1})
+    assert Writers.from_json(stored) == Writers(QUERY, {QUERY: Written(1, rows_of(files))})
 
 
 def test_a_batch_without_rows_counts(committer: StreamCommit) -> None:
@@ -156,8 +167,8 @@ def test_a_commit_repeated_a_thousand_times_is_one(
     other = StreamCommit(stream, patience_seconds=0.0)
     files = stage_numbers(stream, batch(2))
     for each in (committer, other):
-        for number in range(500):
-            assert not each.commit(batch(number % 3), files)
+        for _ in range(500):
+            assert not each.commit(batch(2), files)
     other.close()
     assert staged(stream) == set()
     assert sizes == [path.stat().st_size for path in sorted(stream.path.rglob("segment-*.log"))]
@@ -179,8 +190,9 @@ def test_another_query_is_refused_unless_it_takes_over(
     assert newcomer.commit(batch(1, OTHER), stage_numbers(stream, batch(1, OTHER), 7))
     with pytest.raises(OtherQuery):
         committer.commit(batch(2), [])
-    assert not committer.commit(batch(1), [])  # it was there before
-    assert not committer.commit(batch(1), [], takeover=True)
+    files = stage_numbers(stream, batch(1))
+    assert not committer.commit(batch(1), files)  # it was there before
+    assert not committer.commit(batch(1), files, takeover=True)
     newcomer.close()
     assert content(stream.path) == expected(0, 1, 7)
 
@@ -213,12 +225,38 @@ def test_batch_jobs_come_between_the_batches_of_a_query(
     assert content(stream.path) == expected(0, 1, 10, 11)
 
 
+def test_a_batch_that_is_there_with_other_rows_is_refused(committer: StreamCommit) -> None:
+    """They stay as they are; whoever says so goes on with them, and so does another process."""
+    stream = committer.folder
+    for number in (0, 1):
+        commit_numbers(committer, batch(number))
+    other = stage_numbers(stream, batch(1), 7)
+    for files in (other, other[1:], []):
+        for again in (committer, StreamCommit(stream)):
+            with pytest.raises(OtherRows, match=r"60 are there, \d+ were to be written.*otherRows"):
+                again.commit(batch(1), files)
+    assert not commit_numbers(committer, batch(1))
+    assert not committer.commit(batch(1), other, keep_rows=True)
+    assert commit_numbers(committer, batch(2))
+    assert content(stream.path) == expected(0, 1, 2)
+
+
+def test_a_batch_before_the_last_is_refused(committer: StreamCommit) -> None:
+    """Nobody knows any more which rows it had."""
+    for number in (0, 1):
+        commit_numbers(committer, batch(number))
+    with pytest.raises(CheckpointBehindLog, match="has come to batch 1"):
+        commit_numbers(committer, batch(0))
+    assert not commit_numbers(committer, batch(0), keep_rows=True)
+    assert content(committer.folder.path) == expected(0, 1)
+
+
 def test_a_stream_remembers_its_query_among_many_jobs() -> None:
     """However many there are: what it remembers is bounded."""
-    writers = Writers().after(batch(4), streaming=True, remember=True)
+    writers = Writers().after(batch(4), NO_ROWS, streaming=True, remember=True)
     for number in range(300):
         job = BatchIdentity(number.to_bytes(16), 0)
-        writers = writers.after(job, streaming=False, remember=True)
+        writers = writers.after(job, NO_ROWS, streaming=False, remember=True)
         assert writers.has(job)
     assert writers.has(batch(4))
     assert writers.current == QUERY
@@ -321,7 +359,13 @@ def test_staged_files_that_are_not_as_they_were_are_refused(
 def test_a_manifest_is_read_back_or_refused(stream: StreamFolder) -> None:
     """Every flipped bit shows."""
     files = tuple(stage_numbers(stream, batch(5)))
-    manifest = Manifest(3, batch(5), Writers(QUERY, {QUERY: 5, OTHER: 1}), (1, 2, 3), files)
+    manifest = Manifest(
+        3,
+        batch(5),
+        Writers(QUERY, {QUERY: Written(5, NO_ROWS), OTHER: Written(1, NO_ROWS)}),
+        (1, 2, 3),
+        files,
+    )
     data = manifest.encode()
     assert Manifest.decode(data, "commit-3.json") == manifest
     for place in range(0, len(data), 7):
@@ -345,5 +389,5 @@ def test_a_part_of_a_batch_is_read_back_or_refused() -> None:
 
 def test_staged_files_are_values() -> None:
     """They travel as JSON."""
-    file = StagedFile("stage-x", 3, 100, 2**31, ())
+    file = StagedFile("stage-x", 3, 100, 2**31, (), NO_ROWS)
     assert StagedFile.from_json(json.loads(json.dumps(file.to_json()))) == file

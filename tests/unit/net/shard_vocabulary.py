@@ -16,8 +16,9 @@ import pyarrow as pa
 from rewake.net.ancestry import Process, process
 from rewake.net.shard_client import ShardRequest, ask_shard
 from rewake.net.shard_wire import messages_of
+from rewake.operators.row_digest import digest_of
 
-QUERY = bytes(range(16))
+QUERY, RUN, NEXT_RUN = bytes(range(16)), bytes([1] * 16), bytes([2] * 16)
 SCHEMA = pa.schema([("item", pa.int64()), ("price", pa.int64()), ("seq", pa.int64())])
 OPERATOR = {
     "by": ["item"],
@@ -61,12 +62,10 @@ class Executor:
     ) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
         """Results and figures."""
         settings: dict[str, Any] = {
-            "at": str(at), "shard": 0, "shards": 2, "query": QUERY, "batch": number,
+            "at": str(at), "shard": 0, "shards": 2, "query": QUERY, "run": RUN, "batch": number,
             "operator": OPERATOR, "schema": SCHEMA,
         }  # fmt: skip
-        answer = ask_shard(
-            ShardRequest(**settings | changed), tuples_of(rows), lambda: self.identity
-        )
+        answer = ask_shard(ShardRequest(**settings | changed), Tuples(rows), lambda: self.identity)
         found = [tuple(row.values()) for batch in answer.results for row in batch.to_pylist()]
         return found, answer.figures
 
@@ -81,14 +80,21 @@ class Executor:
         self._process.communicate()
 
 
-def tuples_of(rows: list[tuple[int, int]]) -> list[pa.Buffer]:
+class Tuples:
     """The rows as two messages; `seq` falls."""
-    items, prices = [row[0] for row in rows], [row[1] for row in rows]
-    whole = pa.RecordBatch.from_pydict(
-        {"item": items, "price": prices, "seq": list(range(len(rows), 0, -1))}, schema=SCHEMA
-    )
-    half = len(rows) // 2
-    return [*messages_of(whole.slice(0, half)), *messages_of(whole.slice(half))]
+
+    def __init__(self, rows: list[tuple[int, int]]) -> None:
+        items, prices = [row[0] for row in rows], [row[1] for row in rows]
+        self._whole = pa.RecordBatch.from_pydict(
+            {"item": items, "price": prices, "seq": list(range(len(rows), 0, -1))}, schema=SCHEMA
+        )
+        self.digest = digest_of(self._whole)
+
+    def messages(self) -> Iterator[pa.Buffer]:
+        """As tasks send them."""
+        half = self._whole.num_rows // 2
+        yield from messages_of(self._whole.slice(0, half))
+        yield from messages_of(self._whole.slice(half))
 
 
 @contextmanager

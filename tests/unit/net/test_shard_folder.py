@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rewake.model.errors import DamagedLog, OtherOperator, OtherQuery, UsageError
+from rewake.model.errors import DamagedLog, OtherOperator, UsageError
 from rewake.net.shard_folder import Owner, ShardFolder, holder_text
-from rewake.node.shard_batches import BatchIdentity
 from rewake.stores import create_log, open_log_writer
 
 WANTED = {"operator": {"by": ["k"]}, "columns": [["k", "int64"]], "shards": 2}
-MINE, OTHER = bytes(range(16)), bytes(16)
 
 
 def test_the_owner_of_a_shard_is_the_holder_of_its_newest_claim(tmp_path: Path) -> None:
@@ -59,13 +57,26 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
             ShardFolder(str(tmp_path)).check_operator(WANTED)
 
 
-def test_only_the_highest_note_of_an_empty_batch_is_kept(tmp_path: Path) -> None:
-    """However often and in whichever order they are made; another query's are refused."""
+def test_a_folder_has_an_id_of_its_own_that_never_changes(tmp_path: Path) -> None:
+    """Drawn when it is said what computes, unless logs have it already."""
+    folders = [ShardFolder(str(tmp_path / name)) for name in ("one", "other", "divided")]
+    for folder in folders[:2]:
+        folder.publish_operator(WANTED)
+    folders[2].publish_operator(WANTED, "chosen")
+    first, *others = [folder.identity() for folder in folders]
+    assert others[1] == "chosen"
+    assert len({first, *others}) == 3
+    folders[0].publish_operator(WANTED, "another")
+    assert folders[0].identity() == first
+    with pytest.raises(DamagedLog, match=r"restore operator\.json"):
+        ShardFolder(str(tmp_path / "none")).identity()
+
+
+def test_that_all_shards_were_told_of_a_batch_is_told_to_others(tmp_path: Path) -> None:
+    """The newest alone."""
     folder = ShardFolder(str(tmp_path))
-    assert folder.noted() is None
-    for number in (3, 5, 5, 4, 11):
-        folder.note_empty(BatchIdentity(MINE, number))
-    assert folder.noted() == BatchIdentity(MINE, 11)
-    assert len(list((tmp_path / "empty").iterdir())) == 1
-    with pytest.raises(OtherQuery):
-        folder.note_empty(BatchIdentity(OTHER, 12))
+    assert folder.told() == ""
+    for batch in ("query run 3", "query run 4"):
+        folder.tell(batch)
+        assert folder.told() == batch
+    assert [path.name for path in tmp_path.iterdir()] == ["told"]

@@ -12,14 +12,25 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from shard_vocabulary import OPERATOR, SCHEMA, alive, executors, host_pids, until
+from shard_vocabulary import (
+    NEXT_RUN,
+    OPERATOR,
+    SCHEMA,
+    alive,
+    executors,
+    host_pids,
+    until,
+)
 
 from rewake.model.errors import (
     ArithmeticOverflow,
     BadPeer,
     CheckpointWithoutLog,
+    LogBehindCheckpoint,
     OtherOperator,
     OtherQuery,
+    OtherRows,
+    OtherShard,
     SchemaMismatch,
 )
 from rewake.net import shard_client, shard_wire
@@ -47,6 +58,72 @@ def test_a_repeated_batch_gives_the_same_results_and_changes_nothing(tmp_path: P
         os.kill(executor.host(tmp_path), signal.SIGKILL)
         assert executor.ask(tmp_path, 1, [(1, 30), (2, 5)]) == [(1, 40)]
         assert executor.ask(tmp_path, 2, [(2, 1)]) == [(2, 6)]
+
+
+def test_a_batch_with_other_rows_is_computed_anew_for_a_new_run_of_the_query(
+    tmp_path: Path,
+) -> None:
+    """From the state before it, as often as it takes; a run that is over changes nothing."""
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, 10), (2, 5)])
+        assert executor.ask(tmp_path, 1, [(1, 30)]) == [(1, 40)]
+        with pytest.raises(OtherRows, match="twice in one run"):
+            executor.ask(tmp_path, 1, [(1, 31)])
+        for run, rows, results in (
+            (NEXT_RUN, [(1, 31), (2, 1)], [(1, 41), (2, 6)]),
+            (bytes([3] * 16), [], []),
+            (bytes([4] * 16), [(2, 7)], [(2, 12)]),
+        ):
+            for _ in range(2):
+                assert executor.ask(tmp_path, 1, rows, run=run) == results
+            os.kill(executor.host(tmp_path), signal.SIGKILL)
+            assert executor.ask(tmp_path, 1, rows, run=run) == results
+        for over in (NEXT_RUN, bytes([1] * 16)):
+            with pytest.raises(OtherRows, match="another run has followed"):
+                executor.ask(tmp_path, 1, [(1, 99)], run=over)
+        assert executor.ask(tmp_path, 2, [(1, 1), (2, 2), (2, 3)]) == [(1, 11), (2, 5)]
+
+
+def test_a_shard_whose_folder_is_another_ones_is_refused(tmp_path: Path) -> None:
+    """Of another shard, or of another `at`; also while its host lives."""
+    at, other = tmp_path / "at", tmp_path / "other"
+    with executors(at) as (executor,), executors(other) as (elsewhere,):
+        for shard in range(2):
+            executor.ask(at, 0, [(1, 10 + shard)], shard=shard)
+        elsewhere.ask(other, 0, [(1, 70)])
+        for survives in (True, False):
+            swap(at / "shard-0000", at / "shard-0001")
+            if not survives:
+                os.kill(executor.host(at), signal.SIGKILL)
+            for shard in range(2):
+                with pytest.raises(OtherShard, match=f"log of shard {1 - shard} of 2 of this"):
+                    executor.ask(at, 1, [(1, 1)], shard=shard)
+            swap(at / "shard-0000", at / "shard-0001")
+        os.kill(elsewhere.host(other), signal.SIGKILL)
+        swap(at / "shard-0000", other / "shard-0000")
+        with pytest.raises(OtherShard, match="of another `at`"):
+            executor.ask(at, 1, [(1, 1)])
+        swap(at / "shard-0000", other / "shard-0000")
+        assert executor.ask(at, 1, [(1, 1)]) == [(1, 11)]
+        assert executor.ask(at, 1, [(1, 1)], shard=1) == [(1, 12)]
+
+
+def swap(one: Path, other: Path) -> None:
+    """Each folder where the other was."""
+    aside = one.with_name("aside")
+    for source, target in ((one, aside), (other, one), (aside, other)):
+        source.rename(target)
+
+
+def test_a_shard_without_rows_records_the_batch_all_the_same(tmp_path: Path) -> None:
+    """So that of two that follow each other none can be missing."""
+    with executors(tmp_path) as (executor,):
+        executor.ask(tmp_path, 0, [(1, 10)])
+        executor.ask(tmp_path, 0, [], shard=1)
+        assert executor.ask(tmp_path, 1, []) == []
+        assert executor.ask(tmp_path, 2, [(1, 5)]) == [(1, 15)]
+        with pytest.raises(LogBehindCheckpoint):
+            executor.ask(tmp_path, 2, [(1, 5)], shard=1)
 
 
 def test_a_task_elsewhere_asks_the_owner_and_takes_over_only_when_it_is_gone(
@@ -243,19 +320,22 @@ from pathlib import Path
 import numpy as np, pyarrow as pa
 from rewake.net.shard_folder import ShardFolder
 from rewake.net.shard_state import Description, ShardState, rehearse
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.shard_batches import BatchIdentity, BatchRecord
 from rewake.operators.arrays import arrow_array
+from rewake.operators.row_digest import NO_ROWS
 from rewake.recovery.rates import RecoveryRates
 
 folder, operator = ShardFolder(sys.argv[1]), json.loads(sys.argv[2])
 schema = pa.schema([("item", pa.int64()), ("price", pa.int64())])
 description = Description(operator, schema)
+folder.publish_operator(description.identity)
 items = arrow_array(np.array([3, 1, 2, 1]), pa.int64())
 rows = pa.RecordBatch.from_arrays([items, items], schema=schema)
 rehearse(folder)
 for epoch in range(2):
     state = ShardState(folder, 0, description, epoch, "nobody", RecoveryRates())
-    results = state.process(BatchIdentity(bytes(16), epoch), [rows], "refuse")
+    batch = BatchRecord(BatchIdentity(bytes(16), epoch), bytes(16), NO_ROWS)
+    results = state.process(batch, [rows], "refuse")
     state.close()
     files = {path: path.read_bytes() for path in Path(sys.argv[1]).rglob("*") if path.is_file()}
     rehearse(folder)

@@ -10,15 +10,17 @@ from rewake.model.errors import (
     DamagedFrame,
     LogBehindCheckpoint,
     OtherQuery,
+    OtherRows,
     UsageError,
 )
-from rewake.node.shard_batches import BatchIdentity, Decision, ShardBatches
+from rewake.node.shard_batches import BatchIdentity, BatchRecord, Decision, ShardBatches
+from rewake.operators.row_digest import RowDigest
 
 MINE, OTHER = bytes(range(16)), bytes(16)
 
 
-def batch(number: int, query: bytes = MINE) -> BatchIdentity:
-    return BatchIdentity(query, number)
+def batch(number: int, query: bytes = MINE, *, rows: int = 3, run: int = 1) -> BatchRecord:
+    return BatchRecord(BatchIdentity(query, number), bytes([run] * 16), RowDigest(rows, rows, 0))
 
 
 def test_the_first_batch_of_a_new_query_is_the_next_one() -> None:
@@ -47,7 +49,7 @@ def test_the_batch_after_the_last_is_the_next_one_and_the_last_is_a_repeat() -> 
     ],
 )
 def test_log_and_checkpoint_that_do_not_belong_together_are_refused(
-    last: BatchIdentity | None, offered: BatchIdentity, error: type[UsageError], words: str
+    last: BatchRecord | None, offered: BatchRecord, error: type[UsageError], words: str
 ) -> None:
     """The error says what happened, to which folder, and what to do; nothing changes."""
     batches = ShardBatches("at/shard-0000", last)
@@ -68,16 +70,19 @@ def test_gaps_may_be_allowed_but_nothing_else() -> None:
         ShardBatches("at", None, "perhaps")
 
 
-def test_a_gap_is_explained_by_a_note_of_the_batch_before() -> None:
-    """The shard had no rows since its last record; an older note explains nothing."""
-    for last in (batch(4), None):
-        assert ShardBatches("at", last).decide(batch(9), batch(8)) is Decision.NEXT
-    with pytest.raises(LogBehindCheckpoint):
-        ShardBatches("at", batch(4)).decide(batch(9), batch(7))
-    with pytest.raises(CheckpointWithoutLog):
-        ShardBatches("at", None).decide(batch(9), batch(7))
-    with pytest.raises(OtherQuery):
-        ShardBatches("at", None).decide(batch(9), batch(8, OTHER))
+def test_other_rows_are_put_in_the_place_of_the_last_ones_by_another_run_alone() -> None:
+    """Within a run a plan stays as it is: rows that differ are left to chance."""
+    batches = ShardBatches("at", batch(4, rows=7))
+    assert batches.decide(batch(4, rows=7, run=2)) is Decision.REPEAT
+    for rows in (0, 6, 8):
+        assert batches.decide(batch(4, rows=rows, run=2)) is Decision.REPLACE
+        with pytest.raises(OtherRows, match=rf"{rows} in all, 7 before.*same rows each time"):
+            batches.decide(batch(4, rows=rows))
+    batches.recorded(batch(4, rows=8, run=2))
+    assert batches.decide(batch(4, rows=8, run=3)) is Decision.REPEAT
+    assert batches.decide(batch(5, run=2)) is Decision.NEXT
+    with pytest.raises(CheckpointBehindLog):
+        batches.decide(batch(3, rows=9, run=2))
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1))
@@ -86,12 +91,18 @@ def test_an_identity_is_read_as_it_was_written(query: bytes, number: int) -> Non
     identity = BatchIdentity(query, number)
     assert len(identity.encode()) == 24
     assert BatchIdentity.decode(identity.encode()) == identity
+    record = BatchRecord(identity, query[::-1], RowDigest(number, 1, 2**64 - 1))
+    assert BatchRecord.decode(record.encode()) == record
 
 
-def test_bytes_that_are_no_identity_are_damage() -> None:
+@pytest.mark.parametrize("size", [0, 5, 24, 40, 63, 65])
+def test_bytes_that_are_no_record_are_damage(size: int) -> None:
     """They come from a log."""
     with pytest.raises(DamagedFrame):
-        BatchIdentity.decode(b"short")
+        BatchRecord.decode(bytes(size))
+    if size != 24:
+        with pytest.raises(DamagedFrame):
+            BatchIdentity.decode(bytes(size))
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=40))

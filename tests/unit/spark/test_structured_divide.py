@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from rewake.model.errors import OperatingFault, SchemaMismatch
 from rewake.net import shard_wire
+from rewake.operators.row_digest import RowDigest, digest_of
 from rewake.spark.structured import divide, worker
 from rewake.spark.structured.divide import BLOCKS, Divider, blocks_of
-from rewake.spark.structured.task import of_one_shard
+from rewake.spark.structured.task import ShardRows
 
 SCHEMA = pa.schema([("item", pa.int64()), ("text", pa.string())])
 FROM_SPARK = pa.schema([*SCHEMA, ("shard", pa.int32())])
@@ -39,12 +40,18 @@ def divider_of(shards: int) -> Divider:
 
 def divided(batches: Iterator[pa.RecordBatch], shards: int) -> list[tuple[int, list[Row]]]:
     """Shard and tuples of each block."""
-    divider = divider_of(shards)
-    found = []
-    for shard, message in blocks_of(divider.run(batches)):
-        tuples = pa.ipc.read_record_batch(message, SCHEMA)
+    found, told = [], {}
+    for block in blocks_of(divider_of(shards).run(batches)):
+        if block.digest.size:
+            assert block.shard not in told
+            told[block.shard] = RowDigest.decode(block.digest.to_pybytes())
+            continue
+        tuples = pa.ipc.read_record_batch(block.tuples, SCHEMA)
         tuples.validate(full=True)
-        found.append((shard, [tuple(row.values()) for row in tuples.to_pylist()]))
+        found.append((block.shard, [tuple(row.values()) for row in tuples.to_pylist()]))
+    everything = [row for _, rows in found for row in rows]
+    digest = digest_of(batch(everything, [0] * len(everything)).select(SCHEMA.names))
+    assert told == dict.fromkeys(range(shards), digest), "each shard is told of all rows, once"
     return found
 
 
@@ -97,7 +104,7 @@ def test_no_block_is_larger_than_what_a_host_takes(monkeypatch: pytest.MonkeyPat
     divider = divider_of(1)
     blocks = list(blocks_of(divider.run(iter([batch(rows, [0] * 1000)]))))
     assert len(blocks) > 2
-    assert all(message.size <= 4096 for _, message in blocks)
+    assert all(block.tuples.size <= 4096 for block in blocks)
 
 
 def test_a_partition_without_rows_has_no_blocks() -> None:
@@ -113,8 +120,8 @@ def test_columns_become_those_of_the_operator_or_are_refused_by_name() -> None:
         [pa.array([7], pa.int32()), pa.array(["x"]), pa.array([0], pa.int32())],
         names=["a", "b", "shard"],
     )
-    ((_, message),) = blocks_of(divider.run(iter([narrow])))
-    assert pa.ipc.read_record_batch(message, SCHEMA).to_pylist() == [{"item": 7, "text": "x"}]
+    block, _ = blocks_of(divider.run(iter([narrow])))
+    assert pa.ipc.read_record_batch(block.tuples, SCHEMA).to_pylist() == [{"item": 7, "text": "x"}]
     other = narrow.set_column(0, "a", pa.array(["seven"]))
     with pytest.raises(SchemaMismatch, match="'item' came as string but was int64"):
         list(divider.run(iter([other])))
@@ -122,9 +129,13 @@ def test_columns_become_those_of_the_operator_or_are_refused_by_name() -> None:
 
 def test_a_task_refuses_blocks_of_two_shards() -> None:
     """One shard's host must never be given another's tuples."""
-    columns = [pa.array([3, 3, 1], pa.int32()), pa.array([b"a", b"b", b"c"], pa.binary())]
+    columns = [
+        pa.array([3, 3, 1], pa.int32()),
+        pa.array([b"a", b"b", b"c"], pa.binary()),
+        pa.array([b"", b"", b""], pa.binary()),
+    ]
     mixed = pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
-    tuples = of_one_shard(blocks_of(iter([mixed])))
+    tuples = ShardRows(blocks_of(iter([mixed]))).messages()
     assert [next(tuples).to_pybytes(), next(tuples).to_pybytes()] == [b"a", b"b"]
     with pytest.raises(OperatingFault, match="shards 3 and 1"):
         next(tuples)
@@ -143,7 +154,7 @@ divider = Divider(schema.serialize().to_pybytes(), 2, "nowhere", "127.0.0.1")
 shards = arrow_array(np.array([0, 1, 0, 1], np.int32), pa.int32())
 columns = [arrow_array(np.arange(4), pa.int64()), shards]
 blocks = list(blocks_of(divider.run(iter([pa.RecordBatch.from_arrays(columns, ["n", "shard"])]))))
-assert [shard for shard, _ in blocks] == [0, 1]
+assert [block.shard for block in blocks] == [0, 1, 0, 1]
 assert plain.text("words").to_pylist() == ["words"]
 assert "pandas" not in sys.modules
 """

@@ -57,6 +57,7 @@ class RewakeBatchWriter(DataSourceArrowWriter):
             self._identity,
             staged_files(messages),
             streaming=False,
+            keep_rows=self._options.keep_rows,
             remember=self._options.query_id is not None,
         )
 

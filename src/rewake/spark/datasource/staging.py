@@ -26,6 +26,7 @@ from rewake.log.frame import MAX_FRAME_BYTES
 from rewake.model.errors import RewakeError, UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.node.shard_batches import BatchIdentity
+from rewake.operators.row_digest import NO_ROWS, digest_of
 from rewake.stores import LocalStore
 
 __all__ = ["Layout", "stage"]
@@ -87,6 +88,7 @@ class _File:
         self._size = 0
         self._checksum = 0
         self._parts: list[Part] = []
+        self._digest = NO_ROWS
 
     def add(self, shard: int, rows: pa.RecordBatch, time: int) -> None:
         """Write a part."""
@@ -95,6 +97,7 @@ class _File:
             self._write(self._schema.serialize())
         payload = rows.serialize()
         self._parts.append(Part(shard, self._size, payload.size, rows.num_rows, time))
+        self._digest = self._digest.plus(digest_of(rows))
         self._write(payload)
 
     def finished(self, partition: int) -> StagedFile | None:
@@ -104,7 +107,8 @@ class _File:
         self._write(pa.py_buffer(_END_OF_STREAM))
         self._store.sync(self._name)
         self._store.sync_directory()
-        return StagedFile(self._name, partition, self._size, self._checksum, tuple(self._parts))
+        parts = tuple(self._parts)
+        return StagedFile(self._name, partition, self._size, self._checksum, parts, self._digest)
 
     def _write(self, content: pa.Buffer) -> None:
         self._store.write(self._name, self._size, (memoryview(content),))

@@ -81,6 +81,7 @@ class RewakeStreamWriter(DataSourceStreamArrowWriter):
             staged_files(messages),
             takeover=self._options.takeover,
             allow_gaps=self._options.allow_gaps,
+            keep_rows=self._options.keep_rows,
         )
 
     @plainly

@@ -30,7 +30,7 @@ from rewake.spark.datasource.staging import Layout
 
 __all__ = ["WriteOptions", "committer", "prepared_layout", "write_options"]
 
-_NAMES: Final = ("path", "key", "shards", "time", "queryId", "takeover", "gaps")
+_NAMES: Final = ("path", "key", "shards", "time", "queryId", "takeover", "gaps", "otherRows")
 # What Spark itself reads from the options of a streaming write.
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
 _NAMESPACE: Final = uuid.UUID("6f0ce06c-8a2a-4d5e-9a55-0d0f2f0f4b52")
@@ -48,6 +48,7 @@ class WriteOptions:
     query_id: bytes | None = None
     takeover: bool = False
     allow_gaps: bool = False
+    keep_rows: bool = False
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -69,6 +70,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         query_id=_identifier(options.get("queryid")),
         takeover=_choice("takeover", options.get("takeover", "false"), "true", "false"),
         allow_gaps=_choice("gaps", options.get("gaps", "refuse"), "allow", "refuse"),
+        keep_rows=_choice("otherRows", options.get("otherrows", "refuse"), "keep", "refuse"),
     )
 
 

@@ -5,12 +5,16 @@ Here a row of the shuffle is a *block*: many tuples of one shard as an Arrow mes
 opens on its way to the shard's host.
 
     rows    the operator's columns, and last the number of the shard, by Spark's own hash
-    blocks  the number of the shard, and an Arrow message of the operator's columns
+    blocks  the number of the shard, and an Arrow message of the operator's columns; or, once from
+            every task for every shard, nothing but the digest of all rows that the task has divided
+
+So every shard hears of every batch, and which rows it has, whether or not one of them is its own.
 
 It runs in Spark's Python workers, so it imports nothing heavy.
 
 What always holds: every row is in exactly one block, and that block is of its shard; rows of one
-task and shard keep their order; no block is larger than what a shard's host takes.
+task and shard keep their order; no block is larger than what a shard's host takes; the digests that
+a shard is given add up to that of the batch, and are none only where nothing was to be divided.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +30,7 @@ import pyarrow as pa
 from rewake.model.errors import SchemaMismatch
 from rewake.net.shard_wire import messages_of
 from rewake.operators.arrays import Array, arrow_array, values_view
+from rewake.operators.row_digest import NO_ROWS, digest_of
 from rewake.spark.structured import plain
 from rewake.spark.structured.waking import wake_from_task
 from rewake.spark.structured.worker import entry_of
@@ -33,10 +38,16 @@ from rewake.spark.structured.worker import entry_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BLOCKS", "Divider", "blocks_of", "in_blocks"]
+__all__ = ["BLOCKS", "Block", "Divider", "blocks_of", "in_blocks"]
 
 # The columns of blocks.
-BLOCKS: Final = pa.schema([("_rewake_shard", pa.int32()), ("_rewake_tuples", pa.binary())])
+BLOCKS: Final = pa.schema(
+    [
+        ("_rewake_shard", pa.int32()),
+        ("_rewake_tuples", pa.binary()),
+        ("_rewake_digest", pa.binary()),
+    ]
+)
 # So much is gathered before it is divided: blocks should not be small when shards are many.
 _GATHERED_BYTES: Final = 4 << 20
 # Up to so many shards are picked out one by one, which takes less than sorting.
@@ -66,28 +77,51 @@ class Divider:
         """The blocks of one partition of the input."""
         wake_from_task(self.at, self.listen, self.shards)
         schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
-        gathered: list[pa.RecordBatch] = []
-        size = 0
-        for batch in batches:
-            gathered.append(batch)
-            size += batch.nbytes
-            if size >= _GATHERED_BYTES:
-                yield self._blocks(gathered, schema)
-                gathered, size = [], 0
-        if any(batch.num_rows for batch in gathered):
-            yield self._blocks(gathered, schema)
+        digest = NO_ROWS
+        for whole in _gathered(batches):
+            numbers = values_view(whole.column(whole.num_columns - 1), np.int32)
+            tuples = _fitted(whole, schema)
+            digest = digest.plus(digest_of(tuples))
+            yield self._blocks(tuples, numbers)
+        told = [pa.py_buffer(digest.encode())] * self.shards
+        nothing = [pa.py_buffer(b"")] * self.shards
+        yield _batch(np.arange(self.shards, dtype=np.int32), nothing, told)
 
-    def _blocks(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        numbers = values_view(whole.column(whole.num_columns - 1), np.int32)
-        tuples = _fitted(whole, schema)
+    def _blocks(self, tuples: pa.RecordBatch, numbers: Array) -> pa.RecordBatch:
         shards, messages = [], []
         for shard, part in enumerate(_parts(tuples, numbers, self.shards)):
             for message in messages_of(part):
                 shards.append(shard)
                 messages.append(message)
-        columns = [arrow_array(np.array(shards, np.int32), pa.int32()), plain.bytes_of(messages)]
-        return pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
+        nothing = [pa.py_buffer(b"")] * len(shards)
+        return _batch(np.array(shards, np.int32), messages, nothing)
+
+
+def _batch(shards: Array, messages: list[pa.Buffer], digests: list[pa.Buffer]) -> pa.RecordBatch:
+    columns = [
+        arrow_array(shards, pa.int32()),
+        plain.bytes_of(messages),
+        plain.bytes_of(digests),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in larger batches; none without any."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _GATHERED_BYTES:
+            yield _together(held)
+            held, size = [], 0
+    if any(batch.num_rows for batch in held):
+        yield _together(held)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _parts(tuples: pa.RecordBatch, numbers: Array, shards: int) -> Iterator[pa.RecordBatch]:
@@ -121,9 +155,19 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def blocks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
-    """Shard and message of each block behind the shuffle; nothing is copied."""
+class Block(NamedTuple):
+    """Tuples of a shard; or no tuples, and a digest."""
+
+    shard: int
+    tuples: pa.Buffer
+    digest: pa.Buffer
+
+
+def blocks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
+    """The blocks behind the shuffle; nothing is copied."""
     for batch in batches:
-        shards, messages = batch.columns
+        shards, messages, digests = batch.columns
         for place in range(batch.num_rows):
-            yield shards[place].as_py(), messages[place].as_buffer()
+            yield Block(
+                shards[place].as_py(), messages[place].as_buffer(), digests[place].as_buffer()
+            )

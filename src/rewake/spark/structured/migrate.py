@@ -2,7 +2,8 @@
 
 The state in `at` is read and left as it is; a new folder gets it, divided as Spark's own hash will
 divide the rows.  The query goes on with the new folder, the new number of shards and its old
-checkpointLocation: exactly once, since each new shard begins with the identity of the last batch.
+checkpointLocation: exactly once, since each new shard begins with the record of the last batch and
+what of its results is now its own.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
-from rewake.log.descriptor import Descriptor
+from rewake.log.descriptor import Descriptor, Metadata
 from rewake.model.errors import LogExists, NotALog, UsageError
-from rewake.net.shard_folder import ShardFolder
-from rewake.net.shard_state import Description
-from rewake.node.shard_batches import BatchIdentity
+from rewake.net.shard_folder import ShardFolder, new_identity
+from rewake.net.shard_state import Description, check_place, shard_metadata
+from rewake.node.shard_batches import BatchRecord
 from rewake.operators.arrays import Array
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import ShardParts, first_record, parts_of
@@ -68,25 +69,29 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
         for number in range(stored["shards"]):
             # As long as we hold the logs nobody else can go on with them.
             stack.enter_context(open_log_writer(source.shard(number)))
-        old = [_read(source.shard(number)) for number in range(stored["shards"])]
+        old = [_read(source, number, stored["shards"]) for number in range(stored["shards"])]
     identity = _common_identity(old, str(at))
+    last = BatchRecord.decode(identity).identity
     keys = list(old[0].description.spec.by)
     placed = [_placed(session, keys, each.parts, shards) for each in old]
     old = [each._replace(parts=parts) for each, parts in zip(old, placed, strict=True)]
     results = _divided_results(session, keys, old, shards)
+    target_id = new_identity()
     for shard in range(shards):
-        _write(target.shard(shard), old, shard, identity, results[shard])
+        place = shard_metadata(target_id, shard, shards)
+        _write(target.shard(shard), old, shard, place, identity, results[shard])
     # Last: a folder that says what it holds is complete.
-    same = {name: value for name, value in stored.items() if name not in ("format", "shards")}
-    target.publish_operator({**same, "shards": shards})
-    last = BatchIdentity.decode(identity)
+    same = {name: stored[name] for name in ("operator", "columns")}
+    target.publish_operator({**same, "shards": shards}, target_id)
     windows = sum(each.parts.ids.size for each in old)
     return Migrated(windows, len(old), shards, last.batch, last.query_text)
 
 
-def _read(path: Path) -> _OldShard:
+def _read(source: ShardFolder, number: int, shards: int) -> _OldShard:
+    path = source.shard(number)
     with open_log_reader(path) as reader:
         descriptor = reader.descriptor
+        check_place(descriptor, source, number, shards)
         description = Description.of_log(descriptor, path)
         state = SelfContained.recover(
             description.build, reader.frames_backwards(), rows_schema=description.rows_schema
@@ -103,15 +108,16 @@ def _read(path: Path) -> _OldShard:
 
 
 def _common_identity(old: list[_OldShard], at: str) -> bytes:
-    identities = {each.identity for each in old}
-    if len(identities) > 1:
-        batches = sorted(BatchIdentity.decode(each).batch for each in identities)
+    """The batch that all shards have recorded last, with the same rows."""
+    records = [BatchRecord.decode(each.identity) for each in old]
+    if len({(each.identity, each.rows) for each in records}) > 1:
+        batches = sorted(each.batch for each in records)
         raise UsageError(
-            f"the shards in {at} have come to different batches ({batches[0]} to {batches[-1]}): "
-            "the query ended within a batch; start it once more until that batch is done, stop it "
-            "with query.stop(), then migrate"
+            f"the shards in {at} have come to different batches ({batches[0]} to {batches[-1]}), "
+            "or to different plans of one: the query ended within a batch; start it once more "
+            "until that batch is done, stop it with query.stop(), then migrate"
         )
-    return identities.pop()
+    return old[0].identity
 
 
 def _placed(session: SparkSession, names: list[str], parts: ShardParts, shards: int) -> ShardParts:
@@ -151,7 +157,12 @@ def _divided_results(
 
 
 def _write(
-    path: Path, old: list[_OldShard], shard: int, identity: bytes, results: list[pa.RecordBatch]
+    path: Path,
+    old: list[_OldShard],
+    shard: int,
+    place: Metadata,
+    identity: bytes,
+    results: list[pa.RecordBatch],
 ) -> None:
     one = pa.concat_batches(results) if results else None
     record = first_record(
@@ -162,7 +173,7 @@ def _write(
         [] if one is None else [(RESULTS_OUTPUT, one)],
         old[0].columns,
     )
-    create_log(path, path.name, old[0].descriptor.metadata)
+    create_log(path, path.name, {**old[0].descriptor.metadata, **place})
     with open_log_writer(path) as writer:
         writer.append(record)
         writer.flush()

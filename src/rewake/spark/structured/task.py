@@ -5,10 +5,11 @@ It runs in Spark's Python workers, so it imports nothing heavy.  The state is no
 
 Its rows are blocks of tuples (see `rewake.spark.structured.divide`).  Which shard a task is for is
 said by them: the number of the task would be another one where the query unites or coalesces
-results.  A task without rows notes just that.
+results.  Who divides rows sends a block to every shard.  So a task without blocks is one of a batch
+that had not one partition of input; it tells every shard of it, unless another one has.
 
 What always holds: the results of a batch are yielded only when its record is durable; a task
-that had rows ends with one that has figures and no results.
+that had blocks ends with a row that has figures and no results.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import pyarrow as pa
@@ -28,10 +29,14 @@ from rewake.net.shard_client import ShardRequest, ask_shard
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.late_watch import DROPPED, LateWatch
 from rewake.node.shard_batches import BatchIdentity
+from rewake.operators.row_digest import NO_ROWS, RowDigest
 from rewake.spark.structured import plain
-from rewake.spark.structured.divide import blocks_of
+from rewake.spark.structured.divide import Block, blocks_of
 
-__all__ = ["FIGURES", "FIGURES_COLUMN", "ShardTask", "of_one_shard", "with_figures"]
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+__all__ = ["FIGURES", "FIGURES_COLUMN", "ShardRows", "ShardTask", "with_figures"]
 
 # The last column of a task's output.
 FIGURES_COLUMN: Final = "_rewake"
@@ -64,36 +69,51 @@ class ShardTask:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process this task's partition of the micro-batch."""
-        query, batch = _identity()
+        identity, run = _identity()
         blocks = blocks_of(batches)
         first = next(blocks, None)
         if first is None:
-            ShardFolder(self.at).note_empty(BatchIdentity(query, batch))
+            self._tell_all(identity, run)
             return
-        request = ShardRequest(
-            at=self.at,
-            shard=first[0],
-            shards=self.shards,
-            query=query,
-            batch=batch,
-            operator=self.operator,
-            schema=pa.ipc.read_schema(pa.py_buffer(self.columns)),
-            order_by=self.order_by,
-            gaps=self.gaps,
-            listen=self.listen,
-        )
-        answer = ask_shard(request, of_one_shard(chain([first], blocks)))
+        rows = ShardRows(chain([first], blocks))
+        answer = ask_shard(self._request(first.shard, identity, run), rows)
         results = pa.ipc.read_schema(pa.py_buffer(self.results))
         outer = with_figures(results)
         for found in answer.results:
             nothing = pa.nulls(found.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*found.columns, nothing], schema=outer)
         told = {DROPPED: answer.figures.get("late_tuples", 0)}
-        if warning := _LATE.heard(f"shard {first[0]} of {self.at}", told):
+        if warning := _LATE.heard(f"shard {first.shard} of {self.at}", told):
             _LOGGER.warning(warning)
-        figures = plain.text(json.dumps(answer.figures | {"batch": batch}))
+        figures = plain.text(json.dumps(answer.figures | {"batch": identity.batch}))
         nulls = [pa.nulls(1, each.type) for each in results]
         yield pa.RecordBatch.from_arrays([*nulls, figures], schema=outer)
+
+    def _request(self, shard: int, identity: BatchIdentity, run: bytes) -> ShardRequest:
+        return ShardRequest(
+            at=self.at,
+            shard=shard,
+            shards=self.shards,
+            query=identity.query,
+            run=run,
+            batch=identity.batch,
+            operator=self.operator,
+            schema=pa.ipc.read_schema(pa.py_buffer(self.columns)),
+            order_by=self.order_by,
+            gaps=self.gaps,
+            listen=self.listen,
+        )
+
+    def _tell_all(self, identity: BatchIdentity, run: bytes) -> None:
+        """Give a batch without input to all shards; without rows it has no results."""
+        folder, batch = ShardFolder(self.at), f"{identity.query_text} {run.hex()} {identity.batch}"
+        if folder.told() == batch:
+            return
+        for shard in range(self.shards):
+            answer = ask_shard(self._request(shard, identity, run), ShardRows(iter(())))
+            for _ in answer.results:
+                pass
+        folder.tell(batch)
 
 
 def with_figures(results: pa.Schema) -> pa.Schema:
@@ -103,8 +123,8 @@ def with_figures(results: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, pa.field(FIGURES_COLUMN, pa.string())])
 
 
-def _identity() -> tuple[bytes, int]:
-    """The query and the batch that this task is for."""
+def _identity() -> tuple[BatchIdentity, bytes]:
+    """The batch that this task is for, and the run of its query."""
     from pyspark import TaskContext  # noqa: PLC0415 (only where there is a task)
 
     context = TaskContext.get()
@@ -115,17 +135,35 @@ def _identity() -> tuple[bytes, int]:
             "Rewake keeps state from batch to batch here, so it needs a streaming query: "
             "read with spark.readStream and start the query with writeStream"
         )
-    return UUID(query).bytes, int(batch)
+    return BatchIdentity(UUID(query).bytes, int(batch)), _run(context)
 
 
-def of_one_shard(blocks: Iterator[tuple[int, pa.Buffer]]) -> Iterator[pa.Buffer]:
-    """The tuples of the first block's shard; there must be no others."""
-    expected = None
-    for shard, message in blocks:
-        expected = shard if expected is None else expected
-        if shard != expected:
-            raise OperatingFault(
-                f"a task was given rows of shards {expected} and {shard}: something between the "
-                "shuffle and the task has put partitions together"
-            )
-        yield message
+def _run(context: TaskContext) -> bytes:
+    """The id of this run of the query: Spark groups a run's jobs by it, unless a user does."""
+    try:
+        return UUID(context.getLocalProperty("spark.jobGroup.id") or "").bytes
+    except ValueError:
+        return bytes(16)
+
+
+class ShardRows:
+    """What the blocks of one task hold; they must be of one shard."""
+
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
+        self._shard: int | None = None
+        self.digest = NO_ROWS
+
+    def messages(self) -> Iterator[pa.Buffer]:
+        """The tuples; `digest` is that of the whole batch when there are no more."""
+        for block in self._blocks:
+            self._shard = block.shard if self._shard is None else self._shard
+            if block.shard != self._shard:
+                raise OperatingFault(
+                    f"a task was given rows of shards {self._shard} and {block.shard}: something "
+                    "between the shuffle and the task has put partitions together"
+                )
+            if block.digest.size:
+                self.digest = self.digest.plus(RowDigest.decode(block.digest.to_pybytes()))
+            else:
+                yield block.tuples
