@@ -115,6 +115,8 @@ class InputMerge:
         self._watermark = NO_TIME
         self._idle = False
         self.position = 0
+        # By channel: what the log that this was rebuilt from had consumed.
+        self._recovered = [0] * len(schemas)
 
     @property
     def several(self) -> bool:
@@ -155,6 +157,10 @@ class InputMerge:
     def expected(self, channel: int) -> int:
         """The position a connection of this channel must deliver next."""
         return self._channels[channel].expected
+
+    def recovered(self, channel: int) -> int:
+        """How far the log that this was rebuilt from had consumed the channel."""
+        return self._recovered[channel]
 
     def offer(self, channel: int, item: Packet | StreamEvent) -> bool:
         """Queue what arrived; False when it was known already.  Raises BadPeer for a gap."""
@@ -344,6 +350,7 @@ class InputMerge:
         self.position = position
         if not self.several:
             self._start_at([position])
+            self._recovered = [frames[0].t_end + 1 if frames else position]
             return [position]
         if not frames:
             self._start_at([0] * len(self._channels))
@@ -354,6 +361,7 @@ class InputMerge:
 
     def _read_script(self, frames: Sequence[Frame], position: int) -> list[int]:
         starts = [int(each) for each in self._columns_of(frames[0])[3]]
+        self._recovered = list(starts)
         reached = frames[0].t_end + 1
         script: deque[Determinant] = deque()
         for frame in frames:
