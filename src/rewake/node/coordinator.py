@@ -110,6 +110,7 @@ class Coordinator:
         return {
             "query": self.plan.query,
             "fingerprint": self.plan.fingerprint,
+            "sinks": [each.name for each in self.plan.nodes if each.sink is not None],
             "epochs": {name: status.epoch for name, status in self.nodes.items()},
             "logs": {
                 name: list(status.log)

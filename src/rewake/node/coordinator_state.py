@@ -1,6 +1,7 @@
 """What survives the driver, as bytes: which query, and per node its epoch and its log.
 
-    {"query": ..., "fingerprint": ..., "epochs": {node: epoch}, "logs": {node: [id, epoch, frames]}}
+    {"query": ..., "fingerprint": ..., "sinks": [node],
+     "epochs": {node: epoch}, "logs": {node: [id, epoch, frames]}}
 
 An epoch is what fences writers and tells copies of a log apart: one that was changed must not be
 believed.  So the file has a checksum, and numbers that no coordinator gives are refused.
@@ -33,6 +34,7 @@ def decode_state(data: bytes) -> dict[str, Any]:
     right = (
         isinstance(state.get("query"), str)
         and isinstance(state.get("fingerprint"), str)
+        and isinstance(state.get("sinks"), list)
         and isinstance(epochs, dict)
         and isinstance(logs, dict)
         and all(_is_count(epoch) for epoch in epochs.values())

@@ -431,5 +431,13 @@ class InputMerge:
             assert self._channels[0].consumed == self.position, "two times in one channel"
 
 
+def consumed_by(frame: Frame) -> list[int]:
+    """Per channel, what a node had consumed after the turn of a frame."""
+    payload = frame.section(SectionKind.DETERMINANTS)
+    if payload is None:
+        return [frame.t_end + 1]
+    return [int(each) for each in unpack_columns(payload)[3]]
+
+
 def _final_at(position: int) -> Packet:
     return Packet(position, position, final=True)

@@ -28,7 +28,7 @@ class Origins:
         self._plan = plan
         self._known: dict[int, Lineage] = {}
         for channel, written in (state or {}).get("channels", {}).items():
-            self._known[int(channel)] = _read(written, plan.name)
+            self._known[int(channel)] = read_lineage(written, plan.name)
 
     @property
     def kept(self) -> bool:
@@ -42,35 +42,11 @@ class Origins:
         """
         known = self._known.get(channel)
         if reached:
-            self._check(channel, known, lineage, reached)
+            upstream = self._plan.inputs[channel].upstream or ""
+            check_origin(self._plan.name, upstream, known, lineage, reached)
         self._known[channel] = (
             lineage if known is None or not reached else known.followed_by(lineage)
         )
-
-    def _check(self, channel: int, known: Lineage | None, said: Lineage, reached: int) -> None:
-        consumer, upstream = self._plan.name, self._plan.inputs[channel].upstream
-        both = f"{consumer!r} has consumed {upstream!r} up to position {reached}"
-        if known is None:
-            raise HistoryMismatch(
-                f"{both}, but nothing in this folder says from which log; {WHAT_TO_DO}"
-            )
-        if known.log_id != said.log_id:
-            raise HistoryMismatch(
-                f"{both} from log {known.log_id:x}, but the log of {upstream!r} is now "
-                f"{said.log_id:x}: it was replaced, or made anew; {WHAT_TO_DO}"
-            )
-        if reached > said.end:
-            raise HistoryMismatch(
-                f"{both}, but the log of {upstream!r} ends at {said.end}: it is older than what "
-                f"was made from it; {WHAT_TO_DO}"
-            )
-        before, now = known.writer(reached), said.writer(reached)
-        if before is not None and now is not None and before.who != now.who:
-            raise HistoryMismatch(
-                f"{both}, of which the last was written by epoch {before.epoch}; in the log of "
-                f"{upstream!r} epoch {now.epoch} wrote another tuple there: an older copy was "
-                f"continued; {WHAT_TO_DO}"
-            )
 
     def state(self) -> dict[str, Any]:
         """What must survive the process."""
@@ -79,11 +55,39 @@ class Origins:
             for channel, each in sorted(self._known.items())
         }
         upstreams = [each.upstream or "" for each in self._plan.inputs]
-        about = {"node": self._plan.name, "sink": self._plan.sink is not None}
-        return {**about, "upstreams": upstreams, "channels": channels}
+        return {"node": self._plan.name, "upstreams": upstreams, "channels": channels}
 
 
-def _read(written: Any, node: str) -> Lineage:
+def check_origin(
+    consumer: str, upstream: str, known: Lineage | None, said: Lineage, reached: int
+) -> None:
+    """Raise HistoryMismatch unless what was consumed of `known` up to `reached` is in `said`."""
+    both = f"{consumer!r} has consumed {upstream!r} up to position {reached}"
+    if known is None:
+        raise HistoryMismatch(
+            f"{both}, but nothing in this folder says from which log; {WHAT_TO_DO}"
+        )
+    if known.log_id != said.log_id:
+        raise HistoryMismatch(
+            f"{both} from log {known.log_id:x}, but the log of {upstream!r} is now "
+            f"{said.log_id:x}: it was replaced, or made anew; {WHAT_TO_DO}"
+        )
+    if reached > said.end:
+        raise HistoryMismatch(
+            f"{both}, but the log of {upstream!r} ends at {said.end}: it is older than what was "
+            f"made from it; {WHAT_TO_DO}"
+        )
+    before, now = known.writer(reached), said.writer(reached)
+    if before is not None and now is not None and before.who != now.who:
+        raise HistoryMismatch(
+            f"{both}, of which the last was written by epoch {before.epoch}; in the log of "
+            f"{upstream!r} epoch {now.epoch} wrote another tuple there: an older copy was "
+            f"continued; {WHAT_TO_DO}"
+        )
+
+
+def read_lineage(written: Any, node: str) -> Lineage:
+    """The lineage of one channel, as `Origins.state` has it."""
     try:
         steps = tuple(Step(*each) for each in written["steps"])
         numbers = [written["log"] - 1, *(number for step in steps for number in step)]
