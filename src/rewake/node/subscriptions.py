@@ -101,8 +101,8 @@ class Subscriptions:
     def _begins(self, queue: OutputQueue, position: int) -> Begins:
         if self._lineage is None:
             return Begins(position, self._epoch)
-        # What others keep ends where they say; what this node keeps, where its queue does.
-        end = queue.end if self._kept is Kept.IN_LOG else self._lineage.end
+        # It ends where it did when its keeper said so, or where it has come to since.
+        end = max(self._lineage.end, queue.end)
         return Begins(position, self._epoch, replace(self._lineage.since(position), end=end))
 
     def inherit(self, lineage: Lineage) -> list[NodeCommand]:
