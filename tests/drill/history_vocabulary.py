@@ -16,7 +16,7 @@ from drill_vocabulary import PATIENCE_SECONDS, until
 import rewake
 from rewake.connectors import FileSink
 from rewake.graph.query import Query
-from rewake.model.errors import HistoryMismatch
+from rewake.model.errors import HistoryMismatch, OperatingFault
 from rewake.net.running import RunningQuery
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -69,8 +69,19 @@ class History:
     def run(self, count: int) -> None:
         """Send so many to each entry, wait until the sink has them, stop."""
         with self.running() as query:
-            self.send(query, count)
+            # Nobody can send to a query that is about to be refused.
+            until(lambda: query.await_end(0.0) or self._begun(query))
+            try:
+                self.send(query, count)
+            except OperatingFault:
+                query.await_end(0.0)  # raises why it is over, if it is
+                raise
             until(lambda: query.await_end(0.0) or len(self.delivered()) >= len(self.sent))
+
+    def _begun(self, query: RunningQuery) -> bool:
+        """Whether every node has opened what it has, and the sink has all that there was."""
+        told = all("tuples_in" in each for each in query.status().values())
+        return told and len(self.delivered()) >= len(self.sent)
 
     def fails(self) -> str:
         """Start it: the error with which it ends."""

@@ -133,6 +133,8 @@ class NodeHost:
         self._reached = False
         self._welcome: Welcome | None = None
         self._stop: str | None = None
+        # Its log is closed: what still arrives changes nothing.
+        self._left = False
         self._log: NodeLog | None = None
         self._sources: dict[int, SourceReader] = {}
         self._sink: SinkWriter | None = None
@@ -364,7 +366,9 @@ class NodeHost:
     # --- commands ----------------------------------------------------------------------------
 
     def _perform(self, event: str, commands: list[NodeCommand]) -> None:
-        """Do what an event of the node asks for."""
+        """Do what an event of the node asks for; of one that has left, nothing more."""
+        if self._left:
+            return
         self._points.hit(f"node.after_{event}")
         for command in commands:
             name = type(command).__name__
@@ -520,6 +524,7 @@ class NodeHost:
 
     def _tell_end(self) -> None:
         """Let the coordinator remember where the log ends, so that an older copy is told apart."""
+        self._left = True
         if self._control is not None and not self._control.closed:
             self._tell_progress()
             self._hang_up()
