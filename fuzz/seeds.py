@@ -15,6 +15,7 @@ from fuzz.inputs import (
 )  # fmt: skip
 from fuzz.logs import LOGS, honest
 from rewake.log.frame import Frame, SectionKind, TurnRecord, encode_frame
+from rewake.log.lineage import Lineage, LogRecord, Step
 
 __all__ = ["histories", "seeds", "seeds_for"]
 
@@ -142,12 +143,14 @@ def _messages() -> Iterator[object]:
     yield says.Ack(5, -1)
     yield says.Subscribe("sum#0", 1, "print#0", 2, -1, 7)
     yield says.Begins(12, 1)
+    yield says.Begins(12, 1, Lineage(7, (Step(1, 0, 5), Step(3, 12, 6)), 40))
     yield says.Refused("no such output", fenced=True)
     yield says.Produce("sum#0", "orders", "me")
     yield says.Register("sum#0", ("127.0.0.1", 65535), 77, "host")
     yield says.Welcome("sum#0", 1, {"a": peer, "b": peer})
     yield says.PeerMoved("a", peer)
     yield says.PeerMoved("a", None)
+    yield says.Heartbeat("a", 1, {}, LogRecord(7, 1, 20))
     yield says.Heartbeat("a", 1, {"rate": 1.5, "deep": {"list": [1, None, True, "text"]}})
     yield says.Finished("a", 2)
     yield says.Failed("a", 2, "it broke", fatal=False)

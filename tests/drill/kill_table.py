@@ -89,6 +89,8 @@ NODE_PLACES = (
     Place("channel.after_Deliver", "sink", 4, query="files"),
     Place("channel.before_Trim"),
     Place("channel.after_Trim"),
+    Place("channel.before_Remember", "sink", query="files"),
+    Place("channel.after_Remember", "sink", query="files"),
     Place("channel.before_Finish", "items"),
     Place("channel.after_Finish"),
     Place("writer.durable"),

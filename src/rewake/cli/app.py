@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from rewake import __version__
+from rewake.cli.backup import backup, restore
 from rewake.cli.bench import bench
 from rewake.cli.demo import demo
 from rewake.cli.doctor import doctor
@@ -38,6 +39,7 @@ Examples:
   rewake drill items --kill averages@40%    the same for any query and any moment
   rewake report FOLDER      the page of a demo, drill or benchmark again
   rewake explain FILE.py    what a query would run, and what it guarantees
+  rewake backup FOLDER TO   a copy of a query that runs; rewake restore brings it back
   rewake migrate state/averages state/averages-8 --shards 8
   rewake simulate           random queries and faults in virtual time, from a seed
   rewake inspect log PATH   what a log holds, every checksum verified
@@ -85,6 +87,8 @@ app.command("doctor", help=_help_of(doctor))(doctor)
 app.command("demo", help=_help_of(demo))(demo)
 app.command("drill", help=_help_of(drill))(drill)
 app.command("report", help=REPORT_HELP)(report)
+app.command("backup", help=_help_of(backup))(backup)
+app.command("restore", help=_help_of(restore))(restore)
 app.command("migrate", help=_help_of(migrate))(migrate)
 app.command("explain", help=_help_of(explain))(explain)
 app.add_typer(inspect, name="inspect")

@@ -76,9 +76,9 @@ class DirectWriter:
         limits: Limits | None = None,
     ) -> None:
         self.stores = as_stores(stores)
-        point = Log.open_for_append(self.stores, epoch=epoch, holder=holder)
-        self.pipeline = WritePipeline(point, mode=mode, limits=limits)
-        self.completed = point.frontier.sequence
+        self.point = Log.open_for_append(self.stores, epoch=epoch, holder=holder)
+        self.pipeline = WritePipeline(self.point, mode=mode, limits=limits)
+        self.completed = self.point.frontier.sequence
         self._queue: deque[Command] = deque()
 
     def append(self, turn: TurnRecord) -> int:

@@ -38,7 +38,7 @@ class AppendPoint:
     """Where a writer goes on: all that `WritePipeline` needs.
 
     `frontier` is the recovered end of the log; its stripe ends lie in this epoch's new segments.
-    `generation` and `anchors` are those of the last mark.
+    `generation` and `anchors` are those of the last mark; `tag` goes into its segments' headers.
     """
 
     descriptor: Descriptor
@@ -46,6 +46,7 @@ class AppendPoint:
     frontier: Frontier
     generation: int
     anchors: int
+    tag: int = 0
 
     @property
     def seal(self) -> int:
@@ -81,9 +82,13 @@ class Log:
 
     @staticmethod
     def open_for_append(
-        stores: Store | Sequence[Store], *, epoch: int | None = None, holder: str = "unnamed"
+        stores: Store | Sequence[Store],
+        *,
+        epoch: int | None = None,
+        holder: str = "unnamed",
+        tag: int = 0,
     ) -> AppendPoint:
-        """Become the log's writer; see `claims` for what `epoch` means."""
+        """Become the log's writer; see `claims` for what `epoch` means, `segment` for `tag`."""
         stores = as_stores(stores)
         descriptor = read_descriptor(stores)
         owned = claim(stores[0], epoch=epoch, above=_highest_epoch(stores), holder=holder)
@@ -92,7 +97,7 @@ class Log:
         with suppress(FileNotFoundError):  # refused below, by name
             stores[0].settle(MARK)
         end, mark = _recovered_end(stores, descriptor)
-        point = _begin_segments(stores, descriptor, owned, end, mark)
+        point = _begin_segments(stores, descriptor, (owned, tag), end, mark)
         _write_anchor(stores[0], point)
         return point
 
@@ -131,9 +136,14 @@ def _delete_drafts(stores: Sequence[Store]) -> None:
 
 
 def _begin_segments(
-    stores: Sequence[Store], descriptor: Descriptor, epoch: int, end: Frontier, mark: Mark | None
+    stores: Sequence[Store],
+    descriptor: Descriptor,
+    writer: tuple[int, int],
+    end: Frontier,
+    mark: Mark | None,
 ) -> AppendPoint:
     """Seal the log at `end`: a new, empty segment in every stripe, durable before any append."""
+    epoch, tag = writer
     segment = SegmentId(end.sequence, epoch)
     for stripe, store in enumerate(stores):
         previous = end.ends[stripe] if end.ends else None
@@ -146,11 +156,12 @@ def _begin_segments(
             seal=end.sequence,
             previous=previous.segment if previous else None,
             previous_end=previous.offset if previous else 0,
+            tag=tag,
         )
         publish(store, segment.name, header.encode())
     ends = (StripeEnd(segment, SEGMENT_HEADER_SIZE),) * len(stores)
     generation, anchors = (mark.generation, mark.anchors) if mark else (0, 0)
-    return AppendPoint(descriptor, epoch, end._replace(ends=ends), generation, anchors + 1)
+    return AppendPoint(descriptor, epoch, end._replace(ends=ends), generation, anchors + 1, tag)
 
 
 def _write_anchor(store: Store, point: AppendPoint) -> None:

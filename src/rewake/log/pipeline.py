@@ -64,6 +64,7 @@ class WritePipeline:
         self.closing = False
         self._flushing = False
         self._seal = point.seal
+        self._tag = point.tag
         self._timestamp = point.frontier.timestamp
         self._generation = point.generation
         self._anchors = point.anchors
@@ -304,6 +305,7 @@ class WritePipeline:
             seal=self._seal,
             previous=lane.segment,
             previous_end=lane.offset,
+            tag=self._tag,
         )
         rotate = Rotate(lane.number, segment.name, segment.index_name, header.encode())
         return [self._in_air(lane, rotate)]

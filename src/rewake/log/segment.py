@@ -13,13 +13,15 @@
         56     8  previous_first  the segment before this one in the stripe: its first sequence
         64     8  previous_epoch  and its epoch
         72     8  previous_end    its live bytes end here; 0: this is the stripe's first segment
-        80     4  zero
+        80     4  tag             drawn by chance when its writer opened the log
         84     4  crc             CRC-32C of bytes 0..83
 
 Segments are published whole (draft, sync, rename, directory sync), so a header that fails its
 checksum is damage, never a torn write.  The header names its predecessor and where that one's live
 bytes end: a segment that is missing or too short shows without reading a frame, and whatever a
 fenced writer still adds behind that end is never read.
+
+The tag tells apart two writers of one epoch: of a log and of a copy of it (see `lineage`).
 """
 
 from struct import Struct
@@ -53,6 +55,7 @@ class SegmentHeader(NamedTuple):
     seal: int
     previous: SegmentId | None
     previous_end: int
+    tag: int = 0
 
     def encode(self) -> bytes:
         """The bytes at the start of the segment."""
@@ -60,7 +63,7 @@ class SegmentHeader(NamedTuple):
         previous_first, previous_epoch = self.previous or (0, 0)
         head = _FIELDS.pack(
             _MAGIC, _VERSION, self.stripe, self.log_id, epoch, first_sequence, self.position,
-            self.timestamp, self.seal, previous_first, previous_epoch, self.previous_end, 0,
+            self.timestamp, self.seal, previous_first, previous_epoch, self.previous_end, self.tag,
         )  # fmt: skip
         return head + _CRC.pack(crc32c(head))
 
@@ -76,9 +79,9 @@ def read_segment_header(
         raise _damaged(segment, "its header fails its checksum")
     (
         magic, version, found_stripe, found_id, epoch, first_sequence, position,
-        timestamp, seal, previous_first, previous_epoch, previous_end, zero, _,
+        timestamp, seal, previous_first, previous_epoch, previous_end, tag, _,
     ) = _HEADER.unpack(data)  # fmt: skip
-    if magic != _MAGIC or version != _VERSION or zero:
+    if magic != _MAGIC or version != _VERSION:
         raise _damaged(segment, "it does not begin as a segment of this format")
     named = (first_sequence, epoch) == (segment.first_sequence, segment.epoch)
     if found_id != log_id or not named:
@@ -88,7 +91,9 @@ def read_segment_header(
     if max(position, seal, previous_first, previous_epoch, previous_end) > MAX_COUNT:
         raise _damaged(segment, "its header states impossible numbers")
     previous = SegmentId(previous_first, previous_epoch) if previous_end else None
-    return SegmentHeader(log_id, stripe, segment, position, timestamp, seal, previous, previous_end)
+    return SegmentHeader(
+        log_id, stripe, segment, position, timestamp, seal, previous, previous_end, tag
+    )
 
 
 def _damaged(segment: SegmentId, reason: str) -> DamagedLog:

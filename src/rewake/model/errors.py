@@ -112,6 +112,10 @@ class DamagedFrame(DamagedData):
     """Bytes that should be a frame or one of its sections are not one."""
 
 
+class HistoryMismatch(DamagedData):
+    """Parts of a query (its logs, its sinks, the coordinator's state) are not of one history."""
+
+
 class ReplayMismatch(DamagedData):
     """Input that was replayed is not the input from which the log was written."""
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from rewake.graph.plan import Plan
 from rewake.log.store import publish
-from rewake.model.errors import DamagedData, StorageFault, UsageError
+from rewake.model.errors import StorageFault, UsageError
 from rewake.net.addresses import is_wildcard
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.client import ENDPOINT_FILE
@@ -46,11 +46,11 @@ from rewake.node.commands import (
     Tell,
 )
 from rewake.node.coordinator import Coordinator
+from rewake.node.coordinator_state import STATE_FILE, decode_state, encode_state
 from rewake.node.late_watch import LateWatch
 from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
 from rewake.stores.local import LocalStore
 
-STATE_FILE = "coordinator.json"
 STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
 _LOGGER = logging.getLogger("rewake")
@@ -109,6 +109,8 @@ class CoordinatorHost:
         self.history: list[Happening] = []
         self.ended = threading.Event()
         self.error: str | None = None
+        # Whether that is because parts of the query are not of one history.
+        self.misfit = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="rewake-coordinator", daemon=True)
 
@@ -288,9 +290,9 @@ class CoordinatorHost:
                     if pid and host == socket.gethostname():
                         with suppress(ProcessLookupError, PermissionError):
                             os.kill(pid, SIGKILL)
-                case EndQuery(error):
+                case EndQuery(error, misfit):
                     self._points.hit("coordinator.stopping")
-                    self.error = error
+                    self.error, self.misfit = error, misfit
                     self._announce_end()
 
     def _hang_up(self, number: int) -> None:
@@ -308,19 +310,11 @@ class CoordinatorHost:
 def _read_state(store: LocalStore) -> dict[str, Any] | None:
     if STATE_FILE not in store.names():
         return None
-    try:
-        state = json.loads(store.read(STATE_FILE, 0, store.size(STATE_FILE)))
-        if not isinstance(state["epochs"], dict) or not isinstance(state["fingerprint"], str):
-            raise TypeError("epochs and fingerprint are not what they must be")
-    except (ValueError, TypeError, KeyError) as error:
-        raise DamagedData(
-            f"{STATE_FILE} is damaged ({error}); restore it, or start the query in a new folder"
-        ) from error
-    return dict(state)
+    return decode_state(store.read(STATE_FILE, 0, store.size(STATE_FILE)))
 
 
 def _write_state(store: LocalStore, state: dict[str, Any]) -> None:
-    publish(store, STATE_FILE, json.dumps(state, indent=1).encode())
+    publish(store, STATE_FILE, encode_state(state))
 
 
 def _write_streams(store: LocalStore, plan: Plan) -> None:

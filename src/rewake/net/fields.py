@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from rewake.log.lineage import Lineage, LogRecord, Step
 from rewake.node.messages import Peer
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "FIGURES",
     "FLAG",
     "INTEGER",
+    "OPTIONAL_LINEAGE",
     "OPTIONAL_PEER",
+    "OPTIONAL_RECORD",
     "PEERS",
     "PLACES",
     "TEXT",
@@ -155,6 +158,37 @@ def _read_place(value: Any) -> list[Any]:
     ]
 
 
+def _write_lineage(lineage: Lineage | None) -> Any:
+    if lineage is None:
+        return None
+    return [lineage.log_id, lineage.end, [list(step) for step in lineage.steps]]
+
+
+def _read_optional_lineage(value: Any) -> Lineage | None:
+    if value is None:
+        return None
+    if type(value) is not list or len(value) != 3 or type(value[2]) is not list:
+        raise WrongField("not a lineage [log, end, steps]")
+    steps = []
+    for each in value[2]:
+        if type(each) is not list or len(each) != 3:
+            raise WrongField("not a step [epoch, position, tag]")
+        steps.append(Step(*(_read_count(number) for number in each)))
+    return Lineage(_read_count(value[0]), tuple(steps), _read_count(value[1]))
+
+
+def _write_record(record: LogRecord | None) -> Any:
+    return None if record is None else list(record)
+
+
+def _read_optional_record(value: Any) -> LogRecord | None:
+    if value is None:
+        return None
+    if type(value) is not list or len(value) != 3:
+        raise WrongField("not a record of a log [log, epoch, sequence]")
+    return LogRecord(*(_read_count(each) for each in value))
+
+
 def _write_figures(value: Any) -> Any:
     """The same figures as JSON has them: numbers of numpy become plain, NaN becomes null."""
     if isinstance(value, dict):
@@ -175,6 +209,8 @@ INTEGER: Final = Field(_same, _read_integer)
 COUNT: Final = Field(_same, _read_count)
 FLAG: Final = Field(_same, _read_flag)
 ADDRESS: Final = Field(list, _read_address)
+OPTIONAL_LINEAGE: Final = Field(_write_lineage, _read_optional_lineage)
+OPTIONAL_RECORD: Final = Field(_write_record, _read_optional_record)
 OPTIONAL_PEER: Final = Field(_write_peer, _read_optional_peer)
 PEERS: Final = Field(_write_peers, _read_peers)
 PLACES: Final = Field(_same, _read_places)

@@ -22,7 +22,7 @@ _EVENTS = (
 )  # fmt: skip
 _COMMANDS = (
     "Append", "Connect", "Acknowledge", "Answer", "Send", "ReadLog", "Disconnect", "Deliver",
-    "Trim", "Finish",
+    "Trim", "Remember", "Finish",
 )  # fmt: skip
 
 # Life of a node's process, in the order in which they are passed.

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from rewake.graph.plan import NodePlan
+from rewake.log.lineage import WHAT_TO_DO
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import (
     ArithmeticOverflow,
     Fenced,
     GaveUp,
+    HistoryMismatch,
     OperatingFault,
     OutOfRange,
     RewakeError,
@@ -39,6 +41,7 @@ from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener, address_towards
 from rewake.net.loop import Loop
 from rewake.net.node_log import NodeLog
+from rewake.net.origins_file import read_origins, write_origins
 from rewake.net.own_recovery import OwnRecovery
 from rewake.net.upstream import Upstream
 from rewake.net.warm import warm_up
@@ -53,6 +56,7 @@ from rewake.node.commands import (
     Finish,
     NodeCommand,
     ReadLog,
+    Remember,
     Send,
     Trim,
 )
@@ -130,6 +134,8 @@ class NodeHost:
         self._reached = False
         self._welcome: Welcome | None = None
         self._stop: str | None = None
+        # Its log is closed: what still arrives changes nothing.
+        self._left = False
         self._log: NodeLog | None = None
         self._sources: dict[int, SourceReader] = {}
         self._sink: SinkWriter | None = None
@@ -144,6 +150,7 @@ class NodeHost:
         self._node: Node
         self._upstream: Upstream
         self._downstream: Downstream
+        self._origins: dict[str, Any] | None = None
         self._recovery = OwnRecovery(Path(task.folder), task.plan.name)
 
     # --- the life of an attempt --------------------------------------------------------------
@@ -192,7 +199,7 @@ class NodeHost:
         self._points.life = epoch
         self._points.hit("node.welcomed")
         frames: Any = ()
-        following: dict[str, int] = {}
+        following: dict[str, Any] = {}
         if plan.logs:
             wakeup = self._loop.wakeup(self._on_durable)
 
@@ -202,18 +209,23 @@ class NodeHost:
 
             self._points.hit("recovery.before_fencing")
             folder = Path(task.folder) / "nodes" / plan.name
-            self._log = NodeLog(folder, plan, task.fingerprint, epoch, on_durable)
+            known = self._welcome.log
+            self._log = NodeLog(folder, plan, task.fingerprint, epoch, on_durable, known)
             self._points.hit("recovery.after_fencing")
             frames = self._log.frames_backwards()
             following = {
                 "next_sequence": self._log.next_sequence,
                 "next_position": self._log.next_position,
+                "lineage": self._log.lineage,
             }
         if plan.inputs and plan.sink is None:
             warm_up(plan.program, *plan.input_schemas)
         started = time.perf_counter()
         self._points.hit("recovery.before_loading")
-        self._node = Node.recover(plan, epoch, frames, limits=task.limits, **following)
+        origins = self._origins = read_origins(Path(task.folder), plan.name)
+        self._node = Node.recover(
+            plan, epoch, frames, limits=task.limits, origins=origins, **following
+        )
         self._points.hit("recovery.after_loading")
         load_ms = (time.perf_counter() - started) * 1e3
         anew = not following.get("next_sequence")
@@ -350,12 +362,15 @@ class NodeHost:
         if self._log is not None:
             progress["stalled"] = self._log.stalled or bool(self._trouble)
             self._log.durable()  # raises when the writer has stopped
-        self._control.send(Heartbeat(self._plan.name, self._node.epoch, progress))
+        record = None if self._log is None else self._log.record
+        self._control.send(Heartbeat(self._plan.name, self._node.epoch, progress, record))
 
     # --- commands ----------------------------------------------------------------------------
 
     def _perform(self, event: str, commands: list[NodeCommand]) -> None:
-        """Do what an event of the node asks for."""
+        """Do what an event of the node asks for; of one that has left, nothing more."""
+        if self._left:
+            return
         self._points.hit(f"node.after_{event}")
         for command in commands:
             name = type(command).__name__
@@ -393,6 +408,10 @@ class NodeHost:
             case Trim(before):
                 assert self._log is not None
                 self._log.trim(before)
+            case Remember(origins):
+                if origins != self._origins:
+                    write_origins(Path(self._task.folder), self._plan.name, origins)
+                    self._origins = origins
             case Finish():
                 assert self._control is not None
                 self._tell_progress()  # its last figures are those of all its work
@@ -417,9 +436,12 @@ class NodeHost:
                 self._perform("read_back", self._node.read_back(subscriber, frames))
 
     def _turn_away(self, subscriber: int, error: OutOfRange) -> None:
-        """A client asks for what has been trimmed: its own mistake.  Of a node, a bug of ours."""
+        """A client asks for what has been trimmed: its own mistake.  A node: it is too old."""
         if self._node.outputs.requires(subscriber):
-            raise error
+            raise HistoryMismatch(
+                f"a consumer of {self._plan.name!r} asks for what it once said it needs no more: "
+                f"{error}; it is older than the log; {WHAT_TO_DO}"
+            ) from error
         self._downstream.refuse(subscriber, Refused(str(error)))
         self._perform("unsubscribed", self._node.unsubscribed(subscriber))
 
@@ -497,9 +519,24 @@ class NodeHost:
         self._serve_clients()
         if self._log is not None:
             self._log.close()
+            self._tell_end()
         for source in self._sources.values():
             source.close()
         return self._stop
+
+    def _tell_end(self) -> None:
+        """Let the coordinator remember where the log ends, so that an older copy is told apart."""
+        self._left = True
+        if self._control is not None and not self._control.closed:
+            self._tell_progress()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        assert self._control is not None
+        self._control.finish(self._loop.now())
+        deadline = self._loop.now() + 2.0
+        while not self._control.closed and self._loop.now() < deadline:
+            self._loop.run_once(0.02)
 
     def _serve_clients(self) -> None:
         """Of a stream that is over, clients shall have the end; of one that is cut off, no more."""
@@ -517,11 +554,9 @@ class NodeHost:
             return
         epoch = 0 if self._welcome is None else self._welcome.epoch
         text = str(error) if isinstance(error, RewakeError) else f"{type(error).__name__}: {error}"
-        self._control.send(Failed(self._plan.name, epoch, text))
-        self._control.finish(self._loop.now())
-        deadline = self._loop.now() + 2.0
-        while not self._control.closed and self._loop.now() < deadline:
-            self._loop.run_once(0.02)
+        misfit = isinstance(error, HistoryMismatch)
+        self._control.send(Failed(self._plan.name, epoch, text, misfit=misfit))
+        self._hang_up()
 
 
 def _resident_mib() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from rewake.graph.plan import NodePlan
@@ -11,11 +12,13 @@ from rewake.log.descriptor import WATERMARKS
 from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.layout import DESCRIPTOR
+from rewake.log.lineage import WHAT_TO_DO, Lineage, LogRecord, check_record
 from rewake.log.pipeline import State
 from rewake.log.reader import LogReader, Tail
 from rewake.log.retention import Needs, Retention
 from rewake.model.errors import (
     Fenced,
+    HistoryMismatch,
     LogExists,
     LogInUse,
     OperatingFault,
@@ -24,6 +27,7 @@ from rewake.model.errors import (
 )
 from rewake.operators.stateful import TypedState
 from rewake.stores import create_log, open_log_reader, open_log_writer
+from rewake.stores.edge import local_stores
 from rewake.stores.writer import LogWriter
 
 _FRAMES_PER_READ = 64
@@ -48,17 +52,34 @@ class NodeLog:
         fingerprint: str,
         epoch: int,
         on_durable: Callable[[int], None],
+        known: LogRecord | None = None,
     ) -> None:
+        if known is not None:
+            with ExitStack() as stack:
+                check_record(local_stores(folder, create=True, stack=stack), known, plan.name)
         if not (folder / DESCRIPTOR).exists():
             self._create(folder, plan, fingerprint)
-        self._writer: LogWriter = open_log_writer(
-            folder, epoch=epoch, holder=f"epoch {epoch}", limits=_LIMITS, on_durable=on_durable
-        )
+        self._writer = self._open(folder, plan, epoch, on_durable)
         self._check_owner(fingerprint, folder)
         self._reader: LogReader = open_log_reader(folder)
         self._retention = _KEEP_ALL if plan.keeps_history else _KEEP_NOTHING
         self._tails: dict[int, Tail] = {}
         self._trimmed = 0
+
+    @staticmethod
+    def _open(
+        folder: Path, plan: NodePlan, epoch: int, on_durable: Callable[[int], None]
+    ) -> LogWriter:
+        try:
+            return open_log_writer(
+                folder, epoch=epoch, holder=f"epoch {epoch}", limits=_LIMITS, on_durable=on_durable
+            )
+        except Fenced as error:
+            # If this is still the newest attempt, nobody can have been given a higher epoch.
+            raise HistoryMismatch(
+                f"the log of {plan.name!r} is newer than the coordinator's state: {error}, but "
+                f"the newest epoch that the coordinator has given is {epoch}; {WHAT_TO_DO}"
+            ) from error
 
     @staticmethod
     def _create(folder: Path, plan: NodePlan, fingerprint: str) -> None:
@@ -90,6 +111,17 @@ class NodeLog:
     def next_position(self) -> int:
         """The position of the next output tuple."""
         return self._writer.next_position
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which epochs wrote it, this one included."""
+        log_id, (chain,) = self._writer.descriptor.log_id, self._reader.view.chains
+        return Lineage.of(log_id, chain, self._writer.next_position)
+
+    @property
+    def record(self) -> LogRecord:
+        """How far it is durable, for those who will want to know whether it is still the same."""
+        return LogRecord(self._writer.descriptor.log_id, self._writer.epoch, self._writer.durable)
 
     def durable(self) -> int:
         """How many frames are durable.  Raises Fenced or WriterFailed when no more will be."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
-from rewake.model.errors import OperatingFault, RewakeError, UsageError
+from rewake.model.errors import HistoryMismatch, OperatingFault, RewakeError, UsageError
 from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
 from rewake.net.client import Endpoint, Producer, Subscription
@@ -29,6 +29,10 @@ from rewake.node.limits import NodeLimits
 
 class QueryFailed(RewakeError):
     """A node reported an error that a restart would not cure."""
+
+
+class MisfitQuery(QueryFailed, HistoryMismatch):
+    """Its logs, its sinks and the coordinator's state are not of one history; nothing was lost."""
 
 
 class RunningQuery:
@@ -125,7 +129,7 @@ class RunningQuery:
         if self._host.error is not None:
             error = self._host.error
             self._close()
-            raise QueryFailed(error)
+            raise MisfitQuery(error) if self._host.misfit else QueryFailed(error)
 
     # --- using -------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewake.graph.plan import NodePlan
-from rewake.model.errors import BadPeer, Fenced
+from rewake.model.errors import BadPeer, Fenced, HistoryMismatch, StorageFull
 from rewake.net.authentication import Token
 from rewake.net.connection import Connection
 from rewake.net.loop import Loop
@@ -20,6 +20,7 @@ from rewake.node.messages import Ack, Begins, Packet, Peer, Refused, Subscribe
 from rewake.node.node import Node
 
 _RETRY_SECONDS = 0.02
+_FULL_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -142,14 +143,25 @@ class Upstream:
         if isinstance(message, Packet):
             self._perform("arrived", self._node.arrived(channel.number, message))
         elif isinstance(message, Begins):
-            self._perform("began", self._node.began(channel.number, message.position))
+            self._began(channel, message)
         elif isinstance(message, Refused):
             if message.fenced:
                 raise Fenced(message.reason)
+            if message.misfit:
+                raise HistoryMismatch(message.reason)
             self._drop(channel)
             self._again(channel)
         else:
             raise BadPeer(f"{channel.upstream} sent {type(message).__name__} on a channel")
+
+    def _began(self, channel: _Channel, message: Begins) -> None:
+        commands = self._node.began(channel.number, message.position, message.lineage)
+        try:
+            self._perform("began", commands)
+        except StorageFull:
+            # Where its input is from cannot be remembered yet: take nothing, ask again.
+            self._drop(channel)
+            self._loop.call_after(_FULL_SECONDS, lambda: self._try(channel))
 
     def closed(self, connection: Connection) -> None:
         """An upstream is gone; it may be back under the same address, or somewhere else."""

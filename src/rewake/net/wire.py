@@ -40,7 +40,9 @@ from rewake.net.fields import (
     FIGURES,
     FLAG,
     INTEGER,
+    OPTIONAL_LINEAGE,
     OPTIONAL_PEER,
+    OPTIONAL_RECORD,
     PEERS,
     PLACES,
     TEXT,
@@ -158,8 +160,14 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
             "expects": COUNT,
         },
     ),
-    Kind.BEGINS: (node_messages.Begins, {"position": INTEGER, "epoch": COUNT}),
-    Kind.REFUSED: (node_messages.Refused, {"reason": TEXT, "fenced": FLAG}),
+    Kind.BEGINS: (
+        node_messages.Begins,
+        {"position": INTEGER, "epoch": COUNT, "lineage": OPTIONAL_LINEAGE},
+    ),
+    Kind.REFUSED: (
+        node_messages.Refused,
+        {"reason": TEXT, "fenced": FLAG, "misfit": FLAG},
+    ),
     Kind.PRODUCE: (
         node_messages.Produce,
         {
@@ -175,16 +183,19 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         node_messages.Register,
         {"node": TEXT, "address": ADDRESS, "pid": COUNT, "host": TEXT},
     ),
-    Kind.WELCOME: (node_messages.Welcome, {"node": TEXT, "epoch": COUNT, "peers": PEERS}),
+    Kind.WELCOME: (
+        node_messages.Welcome,
+        {"node": TEXT, "epoch": COUNT, "peers": PEERS, "log": OPTIONAL_RECORD},
+    ),
     Kind.PEER_MOVED: (node_messages.PeerMoved, {"node": TEXT, "peer": OPTIONAL_PEER}),
     Kind.HEARTBEAT: (
         node_messages.Heartbeat,
-        {"node": TEXT, "epoch": COUNT, "progress": FIGURES},
+        {"node": TEXT, "epoch": COUNT, "progress": FIGURES, "log": OPTIONAL_RECORD},
     ),
     Kind.FINISHED: (node_messages.Finished, {"node": TEXT, "epoch": COUNT}),
     Kind.FAILED: (
         node_messages.Failed,
-        {"node": TEXT, "epoch": COUNT, "error": TEXT, "fatal": FLAG},
+        {"node": TEXT, "epoch": COUNT, "error": TEXT, "fatal": FLAG, "misfit": FLAG},
     ),
     Kind.STOP: (node_messages.Stop, {"reason": TEXT}),
     Kind.SUPERSEDED: (node_messages.Superseded, {"epoch": COUNT}),

@@ -106,6 +106,16 @@ class Finish:
     """All of a finite stream is delivered and durable: tell the coordinator, keep serving."""
 
 
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Make durable where the node's input comes from, before the next command or arrival.
+
+    Said whenever an upstream begins: mostly it is what is durable already, and nothing is to do.
+    """
+
+    origins: dict[str, Any]
+
+
 # --- of the coordinator --------------------------------------------------------------------------
 
 
@@ -143,9 +153,13 @@ class KillAttempt:
 
 @dataclass(frozen=True, slots=True)
 class EndQuery:
-    """The query is over: all finished, stopped, or `error`."""
+    """The query is over: all finished, stopped, or `error`.
+
+    `misfit`: because parts of the query are not of one history.
+    """
 
     error: str | None = None
+    misfit: bool = False
 
 
 NodeCommand = (
@@ -160,5 +174,6 @@ NodeCommand = (
     | Deliver
     | Trim
     | Finish
+    | Remember
 )
 CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery

@@ -3,6 +3,10 @@
 What always holds: an epoch is durable before anyone hears of it, so no two attempts of a node ever
 have the same one, also across restarts of the driver.  No data passes through the coordinator.
 
+It remembers of every log who it is, the epoch that last wrote to it, and how far that was durable:
+at once when a log was opened, at the end, and every few seconds between.  An attempt is told, and
+refuses a log that is older (`rewake.log.lineage`).
+
 The host's duties: deliver messages as they come from authenticated connections; perform commands in
 order; call `persisted` when a `Persist` is durable, and `tick` every few tens of milliseconds.
 """
@@ -14,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rewake.graph.plan import Plan
+from rewake.log.lineage import LogRecord
 from rewake.model.errors import UsageError
 from rewake.node.commands import (
     CoordinatorCommand,
@@ -38,6 +43,9 @@ from rewake.node.messages import (
     Welcome,
 )
 
+# How often what is known of logs is made durable while nothing else is.
+_RECORD_MS = 5_000.0
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -61,6 +69,7 @@ class NodeStatus:
     connection: int | None = None
     finished: bool = False
     progress: dict[str, Any] = field(default_factory=dict)
+    log: LogRecord | None = None
 
 
 class Coordinator:
@@ -79,6 +88,8 @@ class Coordinator:
         self._version = 0
         self._durable = 0
         self._over = False
+        # What is known of logs and not on its way to the disk yet, and since when.
+        self._unrecorded: float | None = None
         if state is not None:
             self._restore(state)
 
@@ -90,14 +101,22 @@ class Coordinator:
                 f"({self.plan.fingerprint[:12]}); use another folder, or the query that began here"
             )
         for name, epoch in state["epochs"].items():
-            self.nodes[name].epoch = int(epoch)
+            self.nodes[name].epoch = epoch
+        for name, record in state["logs"].items():
+            self.nodes[name].log = LogRecord(*record)
 
     def state(self) -> dict[str, Any]:
         """What must survive the driver."""
         return {
             "query": self.plan.query,
             "fingerprint": self.plan.fingerprint,
+            "sinks": [each.name for each in self.plan.nodes if each.sink is not None],
             "epochs": {name: status.epoch for name, status in self.nodes.items()},
+            "logs": {
+                name: list(status.log)
+                for name, status in self.nodes.items()
+                if status.log is not None
+            },
         }
 
     # --- attempts come -----------------------------------------------------------------------
@@ -116,12 +135,17 @@ class Coordinator:
         status.epoch += 1
         status.connection = connection
         status.finished = False
-        self._version += 1
+        awaits = self._version + 1
         self._attempts[connection] = _Attempt(
-            message.node, message.address, status.epoch, message.pid, message.host, self._version
+            message.node, message.address, status.epoch, message.pid, message.host, awaits
         )
         self._detector.started(connection, message.node, now_ms)
-        return [*commands, Persist(self._version, self.state())]
+        return [*commands, self._persist()]
+
+    def _persist(self) -> Persist:
+        self._version += 1
+        self._unrecorded = None
+        return Persist(self._version, self.state())
 
     def _supersede(self, status: NodeStatus, epoch: int) -> list[CoordinatorCommand]:
         old = status.connection
@@ -139,7 +163,8 @@ class Coordinator:
             if attempt.welcomed or attempt.awaits > self._durable:
                 continue
             attempt.welcomed = True
-            welcome = Welcome(attempt.node, attempt.epoch, self.peers())
+            known = self.nodes[attempt.node].log
+            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known)
             commands.append(Tell(connection, welcome))
             moved = PeerMoved(attempt.node, Peer(attempt.address, attempt.epoch))
             commands += self._tell_others(connection, moved)
@@ -170,7 +195,22 @@ class Coordinator:
         if attempt is None:
             return [Tell(connection, Superseded(self._epoch_of(message.node))), HangUp(connection)]
         self._detector.heard(connection, now_ms)
-        self.nodes[attempt.node].progress = message.progress
+        status = self.nodes[attempt.node]
+        status.progress = message.progress
+        return self._note_log(status, message.log, now_ms)
+
+    def _note_log(
+        self, status: NodeStatus, log: LogRecord | None, now_ms: float
+    ) -> list[CoordinatorCommand]:
+        """Remember how far a log is: at once if it was just opened, else with the next reason."""
+        if log is None or log == status.log:
+            return []
+        opened = status.log is None or status.log.epoch != log.epoch
+        status.log = log
+        if opened or self._over:
+            return [self._persist()]
+        if self._unrecorded is None:
+            self._unrecorded = now_ms
         return []
 
     def _epoch_of(self, node: str) -> int:
@@ -192,7 +232,8 @@ class Coordinator:
         attempt = self._attempts.get(connection)
         if attempt is None or not message.fatal:
             return []
-        return self._end(f"node {message.node!r}: {message.error}", "a node failed")
+        error = f"node {message.node!r}: {message.error}"
+        return self._end(error, "a node failed", misfit=message.misfit)
 
     # --- attempts go -------------------------------------------------------------------------
 
@@ -217,6 +258,8 @@ class Coordinator:
                 # A process that only sleeps keeps its place in Spark: end it, so another can come.
                 commands.append(KillAttempt(attempt.node, attempt.pid, attempt.host))
             commands += [HangUp(connection), *self.disconnected(connection)]
+        if self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS:
+            commands.append(self._persist())
         return commands
 
     # --- the end -----------------------------------------------------------------------------
@@ -225,10 +268,14 @@ class Coordinator:
         """The user wants it to end."""
         return [] if self._over else self._end(None, reason)
 
-    def _end(self, error: str | None, reason: str) -> list[CoordinatorCommand]:
+    def _end(
+        self, error: str | None, reason: str, *, misfit: bool = False
+    ) -> list[CoordinatorCommand]:
         self._over = True
         told: list[CoordinatorCommand] = [Tell(each, Stop(reason)) for each in self._attempts]
-        return [*told, EndQuery(error)]
+        if self._unrecorded is not None:
+            told.append(self._persist())
+        return [*told, EndQuery(error, misfit)]
 
     @property
     def over(self) -> bool:

@@ -122,6 +122,8 @@ class InputMerge:
         self._watermark = NO_TIME
         self._idle = False
         self.position = 0
+        # By channel: what the log that this was rebuilt from had consumed.
+        self._recovered = [0] * len(schemas)
 
     @property
     def several(self) -> bool:
@@ -162,6 +164,10 @@ class InputMerge:
     def expected(self, channel: int) -> int:
         """The position a connection of this channel must deliver next."""
         return self._channels[channel].expected
+
+    def recovered(self, channel: int) -> int:
+        """How far the log that this was rebuilt from had consumed the channel."""
+        return self._recovered[channel]
 
     def offer(self, channel: int, item: Packet | StreamEvent) -> bool:
         """Queue what arrived; False when it was known already.  Raises BadPeer for a gap."""
@@ -360,6 +366,7 @@ class InputMerge:
         self.position = position
         if not self.several:
             self._start_at([position])
+            self._recovered = [frames[0].t_end + 1 if frames else position]
             return [position]
         if not frames:
             self._start_at([0] * len(self._channels))
@@ -370,6 +377,7 @@ class InputMerge:
 
     def _read_script(self, frames: Sequence[Frame], position: int) -> list[int]:
         starts = [int(each) for each in self._columns_of(frames[0])[3]]
+        self._recovered = list(starts)
         reached = frames[0].t_end + 1
         script: deque[Determinant] = deque()
         for frame in frames:
@@ -437,6 +445,14 @@ class InputMerge:
             assert each.waiting_bytes == sum(_size(item) for item in each.waiting)
         if not self.several:
             assert self._channels[0].consumed == self.position, "two times in one channel"
+
+
+def consumed_by(frame: Frame) -> list[int]:
+    """Per channel, what a node had consumed after the turn of a frame."""
+    payload = frame.section(SectionKind.DETERMINANTS)
+    if payload is None:
+        return [frame.t_end + 1]
+    return [int(each) for each in unpack_columns(payload)[3]]
 
 
 def _final_at(position: int) -> Packet:

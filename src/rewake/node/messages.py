@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rewake.log.frame import Buffer
+from rewake.log.lineage import Lineage, LogRecord
 
 Address = tuple[str, int]
 
@@ -62,18 +63,25 @@ class Begins:
     """Accepted: what follows covers `position` on.  Beyond what was asked for: there is a gap.
 
     To a subscriber the epoch is the node's; to a producer it is its own, from now on.
+    `lineage` is that of the log whose positions these are, if there is one.  A node that passes
+    on what others keep says it later, when it knows, and again when it changes.
     """
 
     position: int
     epoch: int
+    lineage: Lineage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not accepted; `fenced` when the asking epoch is an old one."""
+    """Not accepted; `fenced` when the asking epoch is an old one.
+
+    `misfit`: what is asked for was never in the log, so that one of the two is not of this history.
+    """
 
     reason: str
     fenced: bool = False
+    misfit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +143,12 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Run with this epoch; all lower ones are fenced."""
+    """Run with this epoch; all lower ones are fenced.  `log`: what is known of the node's log."""
 
     node: str
     epoch: int
     peers: dict[str, Peer] = field(default_factory=dict)
+    log: LogRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +161,12 @@ class PeerMoved:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A node lives, and how it is doing."""
+    """A node lives, how it is doing, and how far its log is durable, if it has one."""
 
     node: str
     epoch: int
     progress: dict[str, Any] = field(default_factory=dict)
+    log: LogRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +179,16 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A node cannot go on; a restart would not help when `fatal`."""
+    """A node cannot go on; a restart would not help when `fatal`.
+
+    `misfit`: because parts of the query are not of one history.
+    """
 
     node: str
     epoch: int
     error: str
     fatal: bool = True
+    misfit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

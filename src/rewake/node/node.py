@@ -18,13 +18,14 @@ The host's duties, in this order:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rewake.graph.plan import NodePlan
 from rewake.log.frame import Frame, SectionKind, TurnRecord
+from rewake.log.lineage import Lineage
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import IDLE, NO_TIME, StreamEvent
 from rewake.node.commands import (
@@ -34,6 +35,7 @@ from rewake.node.commands import (
     Deliver,
     Finish,
     NodeCommand,
+    Remember,
     Trim,
 )
 from rewake.node.input_merge import InputMerge, Taken
@@ -41,6 +43,7 @@ from rewake.node.late_watch import PERCENT
 from rewake.node.lateness import fate_of_late
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
+from rewake.node.origins import Origins
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.producers import Note, Producers
 from rewake.node.subscriptions import Kept, Subscriptions
@@ -82,9 +85,12 @@ class Node:
         next_sequence: int = 0,
         next_position: int = 0,
         limits: NodeLimits | None = None,
+        lineage: Lineage | None = None,
+        origins: Mapping[str, Any] | None = None,
     ) -> None:
         self.plan = plan
         self.epoch = epoch
+        self._origins = Origins(plan, origins)
         self.limits = limits or NodeLimits()
         operator = None if recovery is None else recovery.operator
         self._clocked = _clocked(operator)
@@ -115,6 +121,7 @@ class Node:
             kept=kept,
             limits=self.limits,
             sequence=next_sequence if plan.logs else 0,
+            lineage=lineage,
             rewind=self._rewind,
         )
         self._durable_end = self._end
@@ -153,10 +160,15 @@ class Node:
         next_sequence: int = 0,
         next_position: int = 0,
         limits: NodeLimits | None = None,
+        lineage: Lineage | None = None,
+        origins: Mapping[str, Any] | None = None,
     ) -> Node:
-        """Rebuild from the node's own log, given newest frame first (none: a new node)."""
+        """Rebuild from the node's own log, given newest frame first (none: a new node).
+
+        `lineage` is that of the log, `origins` what the last `Remember` held.
+        """
         if plan.transparent or plan.sink is not None:
-            return cls(plan, epoch, limits=limits)
+            return cls(plan, epoch, limits=limits, origins=origins)
         seen: list[Frame] = []
         frames = iter(frames)
         operator = plan.program.operator(*plan.input_schemas)
@@ -169,6 +181,8 @@ class Node:
             next_sequence=next_sequence,
             next_position=next_position,
             limits=limits,
+            lineage=lineage,
+            origins=origins,
         )
         if node.producers is not None and plan.logs:
             node.producers.recover(chain(seen, frames))
@@ -191,16 +205,28 @@ class Node:
             return [Connect(channel, _AT_ANY_POSITION) for channel in range(len(self._starts))]
         return [Connect(channel, position) for channel, position in enumerate(self._starts)]
 
-    def began(self, channel: int, position: int) -> list[NodeCommand]:
-        """An upstream accepted: it delivers from `position` on; beyond what was asked is a gap."""
+    def began(
+        self, channel: int, position: int, lineage: Lineage | None = None
+    ) -> list[NodeCommand]:
+        """An upstream accepted: it delivers from `position` on; beyond what was asked is a gap.
+
+        Raises HistoryMismatch when its log is not the one that this node has consumed.
+        """
+        if lineage is not None and self.plan.transparent:
+            return self.outputs.inherit(lineage)
+        commands: list[NodeCommand] = []
+        if lineage is not None and self._origins.kept:
+            reached = max(self.merge.expected(channel), self.merge.recovered(channel))
+            self._origins.told(channel, lineage, reached)
+            commands.append(Remember(self._origins.state()))
         if position <= self.merge.expected(channel):
-            return []
+            return commands
         if self.tuples_in or self.plan.approach.logs or self.recovery is None:
             self.merge.bridge(channel, position)
         else:
             self.merge.go_to(channel, position)
             self.recovery.position = self.merge.position
-        return []
+        return commands
 
     def lost(self, channel: int) -> list[NodeCommand]:
         """The connection to an upstream broke: ask for what has not arrived."""

@@ -10,9 +10,11 @@ How an output that is asked for from an earlier position is served differs by wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from rewake.log.frame import Frame
+from rewake.log.lineage import WHAT_TO_DO, Lineage
 from rewake.node.commands import Answer, Disconnect, NodeCommand, ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
@@ -43,6 +45,7 @@ class Subscriptions:
         kept: Kept,
         limits: NodeLimits,
         sequence: int = 0,
+        lineage: Lineage | None = None,
         rewind: Callable[[int], list[NodeCommand]],
     ) -> None:
         self._epoch = epoch
@@ -64,6 +67,8 @@ class Subscriptions:
             queue.needed = dict.fromkeys(names, 0)
         self._output_of: dict[int, int] = {}
         self._epochs: dict[str, int] = {}
+        # Of the log whose positions the outputs have.
+        self._lineage = lineage
         self.started = False
 
     # --- arrivals ----------------------------------------------------------------------------
@@ -88,11 +93,25 @@ class Subscriptions:
             position = max(position, queue.first) if position <= queue.end else queue.end
         queue.subscribe(connection, message.subscriber, position, required=required)
         self._output_of[connection] = message.output
-        commands.append(Answer(connection, Begins(position, self._epoch)))
+        commands.append(Answer(connection, self._begins(queue, position)))
         if self._kept is Kept.UPSTREAM and (position < queue.first or not self.started):
             commands += self._rewind(position)
         self.started = True
         return commands + self.flow(connection)
+
+    def _begins(self, queue: OutputQueue, position: int) -> Begins:
+        if self._lineage is None:
+            return Begins(position, self._epoch)
+        # It ends where it did when its keeper said so, or where it has come to since.
+        end = max(self._lineage.end, queue.end)
+        return Begins(position, self._epoch, replace(self._lineage.since(position), end=end))
+
+    def inherit(self, lineage: Lineage) -> list[NodeCommand]:
+        """The upstream, whose positions these are, says who wrote them: pass it on."""
+        self._lineage = lineage
+        return [
+            Answer(connection, Begins(0, self._epoch, lineage)) for connection in self._output_of
+        ]
 
     def _refusal(self, message: Subscribe) -> Refused | None:
         if message.expects > self._epoch:
@@ -108,7 +127,8 @@ class Subscriptions:
         if self._kept is Kept.IN_LOG and message.position > end:
             return Refused(
                 f"{message.subscriber!r} asks for position {message.position}, but the log ends at "
-                f"{end}: they do not belong together, or the log has lost its end"
+                f"{end}: the log is older than what was made from it; {WHAT_TO_DO}",
+                misfit=True,
             )
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from rewake.log.memory import PowerLost
 from rewake.log.store import publish
 from rewake.model.errors import StorageFault
 from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillAttempt, Persist, Tell
+from rewake.node.coordinator_state import STATE_FILE, decode_state, encode_state
 from rewake.node.messages import Address, Failed, Finished, Heartbeat, Peer, Register
 from rewake.sim.network import Connection, Endpoint
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rewake.sim.cluster import Cluster
 
 DRIVER = "driver"
-_STATE = "coordinator.json"
 _TICK_MS = 50.0
 
 
@@ -30,8 +29,8 @@ class CoordinatorHost(Endpoint):
         self.address: Address = (DRIVER, life)
         self._store = cluster.disks[DRIVER].store.attach()
         state = None
-        if _STATE in self._store.names():
-            state = json.loads(self._store.read(_STATE, 0, self._store.size(_STATE)))
+        if STATE_FILE in self._store.names():
+            state = decode_state(self._store.read(STATE_FILE, 0, self._store.size(STATE_FILE)))
         self.coordinator = cluster.kinds.coordinator(cluster.plan, state)
         self._connections: dict[int, Connection] = {}
         self._persisting: deque[Persist] = deque()
@@ -114,7 +113,7 @@ class CoordinatorHost(Endpoint):
     def _persist(self) -> None:
         command = self._persisting[0]
         try:
-            publish(self._store, _STATE, json.dumps(command.state, sort_keys=True).encode())
+            publish(self._store, STATE_FILE, encode_state(command.state))
         except StorageFault as error:
             self.die(f"its state cannot be kept: {error}")
             return

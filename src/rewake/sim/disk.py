@@ -13,6 +13,7 @@ from rewake.log.commands import Command, Rotate, Sync, Write
 from rewake.log.flight import Limits, State
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.host import DirectWriter
+from rewake.log.lineage import Lineage, LogRecord, check_record
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
@@ -77,10 +78,13 @@ class TimedLog:
         epoch: int,
         *,
         writer: type[DirectWriter] | None = None,
+        known: LogRecord | None = None,
     ) -> None:
         self._process = process
         self._disk = disk
         self._store = disk.store.attach()
+        if known is not None:
+            check_record((self._store,), known, process.name)
         kind = _stepped(writer)
         self._writer = kind(self._store, epoch=epoch, holder=process.name, limits=_LIMITS)
         self._reader = Log.open_reader(disk.store.attach())
@@ -98,6 +102,18 @@ class TimedLog:
     def next_position(self) -> int:
         """The position of the next result tuple."""
         return self._writer.pipeline.next_position
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which epochs wrote the log, this one included."""
+        (chain,) = self._reader.view.chains
+        return Lineage.of(self._writer.point.descriptor.log_id, chain, self.next_position)
+
+    @property
+    def record(self) -> LogRecord:
+        """How far the log is durable."""
+        point = self._writer.point
+        return LogRecord(point.descriptor.log_id, point.epoch, self._writer.completed)
 
     def frames_backwards(self) -> Iterator[Frame]:
         """What recovery reads."""

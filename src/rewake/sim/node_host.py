@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rewake.graph.plan import NodePlan
 from rewake.log.frame import Frame
+from rewake.log.lineage import LogRecord
 from rewake.log.memory import PowerLost
+from rewake.log.sealed import sealed, unsealed
+from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import BadPeer, Fenced, StorageFault, WriterFailed
 from rewake.model.stream_event import StreamEvent
@@ -29,6 +32,7 @@ from rewake.node.commands import (
     Finish,
     NodeCommand,
     ReadLog,
+    Remember,
     Send,
     Trim,
 )
@@ -57,6 +61,7 @@ from rewake.sim.network import Connection, Endpoint
 if TYPE_CHECKING:
     from rewake.sim.cluster import Cluster
 
+_ORIGINS = "origins.json"
 _TICK_MS = 50.0
 _RETRY_MS = 20.0
 
@@ -84,6 +89,8 @@ class NodeHost(Endpoint):
         self.epoch = 0
         self.node: Node | None = None
         self.log: TimedLog | None = None
+        self._known: LogRecord | None = None
+        self._origins: dict[str, Any] | None = None
         self._control: Connection | None = None
         self._early: list[tuple[Connection, Subscribe | Produce]] = []
         self._subscribers: dict[int, Connection] = {}
@@ -126,6 +133,7 @@ class NodeHost(Endpoint):
 
     def _welcomed(self, message: Welcome) -> None:
         self.epoch = message.epoch
+        self._known = message.log
         self.cluster.archive.welcomed(self.plan.name, message.epoch)
         self._peers = dict(message.peers)
         self.say(f"has epoch {message.epoch}")
@@ -134,24 +142,39 @@ class NodeHost(Endpoint):
 
     def _open(self) -> None:
         frames: Iterator[Frame] = iter(())
-        following: dict[str, int] = {}
+        following: dict[str, Any] = {}
         if self.plan.logs:
             disk = self.cluster.disks[self.plan.name]
-            self.log = TimedLog(self, disk, self.epoch, writer=self.cluster.kinds.writer)
+            self.log = TimedLog(
+                self, disk, self.epoch, writer=self.cluster.kinds.writer, known=self._known
+            )
             self.log.on_durable = self._durable
             self.log.on_failure = self._log_failed
             self._told = self.log.next_sequence
             following = {
                 "next_sequence": self.log.next_sequence,
                 "next_position": self.log.next_position,
+                "lineage": self.log.lineage,
             }
             self.cluster.archive.opened(self.plan.name, self.log)
             frames = self.log.frames_backwards()
+        origins = self._origins = self._read_origins()
         node = self.cluster.kinds.node.recover(
-            self.plan, self.epoch, frames, limits=self.cluster.limits, **following
+            self.plan, self.epoch, frames, limits=self.cluster.limits, origins=origins, **following
         )
         self.say(f"recovers: {following}, recovering {node.recovering}")
         self.after(self.world.between(0.1, 10), self._guarded(lambda: self._begin(node)))
+
+    def _read_origins(self) -> dict[str, Any] | None:
+        store = self.cluster.disks[self.plan.name].store
+        if _ORIGINS not in store.names():
+            return None
+        return unsealed(store.read(_ORIGINS, 0, store.size(_ORIGINS)), _ORIGINS, "")
+
+    def _remember(self, origins: dict[str, Any]) -> None:
+        if origins != self._origins:
+            publish(self.cluster.disks[self.plan.name].store, _ORIGINS, sealed(origins))
+            self._origins = origins
 
     def _begin(self, node: Node) -> None:
         self.node = node
@@ -262,7 +285,8 @@ class NodeHost(Endpoint):
 
     def _heartbeat(self) -> None:
         if self._control is not None:
-            self._control.send(self, Heartbeat(self.plan.name, self.epoch))
+            record = None if self.log is None else self.log.record
+            self._control.send(self, Heartbeat(self.plan.name, self.epoch, {}, record))
         self.after(HEARTBEAT_MS, self._heartbeat)
 
     def _durable(self, frames: int) -> None:
@@ -316,6 +340,8 @@ class NodeHost(Endpoint):
             case Trim(before):
                 if self.log is not None and not self.plan.keeps_history:
                     self.log.trim(before)
+            case Remember(origins):
+                self._remember(origins)
             case Finish():
                 assert self._control is not None
                 self._control.send(self, Finished(self.plan.name, self.epoch))
@@ -419,7 +445,8 @@ class NodeHost(Endpoint):
                 self._lost(each)
         elif isinstance(message, Begins):
             position = message.position
-            self._do(f"begins at {position}", lambda: node.began(each.number, position))
+            lineage = message.lineage
+            self._do(f"begins at {position}", lambda: node.began(each.number, position, lineage))
         elif isinstance(message, Refused):
             self.say(f"is refused: {message.reason}")
             if message.fenced:

@@ -43,7 +43,9 @@ def open_log_writer(
     """Become the log's writer.  Without an epoch, only if nobody else is; with one, regardless."""
     with ExitStack() as stack:
         stores = local_stores(paths, stack=stack)
-        point = Log.open_for_append(stores, epoch=epoch, holder=holder or _process_name())
+        point = Log.open_for_append(
+            stores, epoch=epoch, holder=holder or _process_name(), tag=secrets.randbits(32)
+        )
         writer = LogWriter(
             stores, point, mode=mode, limits=limits or _DEFAULTS, on_durable=on_durable
         )

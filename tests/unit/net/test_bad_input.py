@@ -240,7 +240,7 @@ def test_a_log_of_another_query_is_refused_by_its_node(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in log.glob("segment-*0000.log")}
     with (
         rewake.start_processes(ItemDrill(tuples=3_000, items=30).build(), folders[0]) as query,
-        pytest.raises(QueryFailed, match="belongs to another query"),
+        pytest.raises(QueryFailed, match="the log of averages is another one"),
     ):
         query.await_end(PATIENCE_SECONDS)
     assert {name: (log / name).read_bytes() for name in before} == before
@@ -249,7 +249,7 @@ def test_a_log_of_another_query_is_refused_by_its_node(tmp_path: Path) -> None:
 def test_a_damaged_state_of_the_coordinator_is_refused(tmp_path: Path) -> None:
     """Epochs that nobody can trust would let two attempts write."""
     (tmp_path / "coordinator.json").write_text('{"epochs": []')
-    with pytest.raises(rewake.RewakeError, match=r"coordinator\.json is damaged .*; restore it"):
+    with pytest.raises(rewake.RewakeError, match=r"coordinator\.json is damaged .*; bring"):
         rewake.start_processes(DRILL.build(), tmp_path)
     (tmp_path / "coordinator.json").unlink()
     rewake.start_processes(DRILL.build(), tmp_path).stop()

@@ -311,7 +311,7 @@ def test_any_json_in_any_field_is_a_typed_error_or_a_message(kind: Kind, value: 
 def _default(name: str) -> object:
     special: dict[str, object] = {
         "address": ("h", 1), "peers": {}, "peer": None, "progress": {}, "fenced": False,
-        "fatal": True, "places": [],
+        "fatal": True, "places": [], "lineage": None, "log": None, "misfit": False,
     }  # fmt: skip
     texts = {"node", "subscriber", "reason", "channel", "producer", "host", "error", "stream"}
     return special.get(name, "text" if name in texts else 1)

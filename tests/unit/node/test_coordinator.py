@@ -3,6 +3,7 @@
 import pytest
 
 from rewake.graph.plan import NodePlan, Plan
+from rewake.log.lineage import LogRecord
 from rewake.model.errors import UsageError
 from rewake.node.commands import EndQuery, HangUp, KillAttempt, Persist, Tell
 from rewake.node.coordinator import Coordinator
@@ -184,3 +185,44 @@ def test_a_failure_that_no_restart_cures_ends_the_query():
     register(coordinator, 1, "a")
     commands = coordinator.failed(1, Failed("a", 1, "no such column"))
     assert EndQuery("node 'a': no such column") in commands
+
+
+# --- what is known of logs -----------------------------------------------------------------------
+
+
+def test_a_log_that_was_opened_is_remembered_at_once_and_told_to_the_next_attempt():
+    """Whoever comes next refuses a log that is older than that."""
+    coordinator = Coordinator(plan("a"))
+    register(coordinator, 1, "a")
+    (persist,) = coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 0)), 1.0)
+    assert persist.state["logs"] == {"a": [7, 1, 0]}
+    assert coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 20)), 2.0) == []
+    (welcome,) = told(register(coordinator, 2, "a"), 2)
+    assert welcome.log == LogRecord(7, 1, 20)
+
+
+def test_how_far_a_log_is_durable_is_remembered_now_and_then_and_at_the_end():
+    """Not with every heartbeat: that would be a sync several times a second."""
+    coordinator = Coordinator(plan("a"), detector=FailureDetector())
+    register(coordinator, 1, "a")
+    coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 0)), 0.0)
+    for now_ms in range(0, 5_000, 100):
+        beat = Heartbeat("a", 1, {}, LogRecord(7, 1, 1 + now_ms))
+        assert coordinator.heartbeat(1, beat, float(now_ms)) == []
+        assert coordinator.tick(float(now_ms)) == []
+    (persist,) = coordinator.tick(5_000.0)
+    assert persist.state["logs"] == {"a": [7, 1, 4_901]}
+    assert coordinator.tick(5_050.0) == [], "nothing is new"
+    coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 6_000)), 5_060.0)
+    persist = next(each for each in coordinator.stop("enough") if isinstance(each, Persist))
+    assert persist.state["logs"] == {"a": [7, 1, 6_000]}
+    (persist,) = coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 6_001)), 5_070.0)
+    assert Coordinator(plan("a"), persist.state).nodes["a"].log == LogRecord(7, 1, 6_001)
+
+
+def test_a_node_whose_parts_do_not_fit_ends_the_query_as_that():
+    """So that whoever waits for its end gets an error of its own kind."""
+    coordinator = Coordinator(plan("a"))
+    register(coordinator, 1, "a")
+    commands = coordinator.failed(1, Failed("a", 1, "the log is older", misfit=True))
+    assert commands[-1] == EndQuery("node 'a': the log is older", misfit=True)

@@ -1,0 +1,57 @@
+"""What survives the driver, as bytes: which query, and per node its epoch and its log.
+
+    {"query": ..., "fingerprint": ..., "sinks": [node],
+     "epochs": {node: epoch}, "logs": {node: [id, epoch, frames]}}
+
+An epoch is what fences writers and tells copies of a log apart: one that was changed must not be
+believed.  So the file has a checksum, and numbers that no coordinator gives are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rewake.log.layout import MAX_COUNT
+from rewake.log.sealed import sealed, unsealed
+from rewake.model.errors import DamagedData
+
+STATE_FILE = "coordinator.json"
+_REMEDY = (
+    "bring the query's folder back as it was at one time (`rewake restore`), or start the query "
+    "in a new folder"
+)
+
+
+def encode_state(state: dict[str, Any]) -> bytes:
+    """The bytes of the file."""
+    return sealed(state)
+
+
+def decode_state(data: bytes) -> dict[str, Any]:
+    """The state in a file; DamagedData when it is not what was written."""
+    state = unsealed(data, STATE_FILE, _REMEDY)
+    epochs, logs = state.get("epochs"), state.get("logs")
+    right = (
+        isinstance(state.get("query"), str)
+        and isinstance(state.get("fingerprint"), str)
+        and isinstance(state.get("sinks"), list)
+        and isinstance(epochs, dict)
+        and isinstance(logs, dict)
+        and all(_is_count(epoch) for epoch in epochs.values())
+        and all(_is_record(record) for record in logs.values())
+        and logs.keys() <= epochs.keys()
+    )
+    if not right:
+        raise DamagedData(f"{STATE_FILE} is damaged (it states impossible numbers); {_REMEDY}")
+    return state
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+def _is_record(value: object) -> bool:
+    if type(value) is not list or len(value) != 3:
+        return False
+    log_id, epoch, sequence = value
+    return type(log_id) is int and log_id > 0 and _is_count(epoch) and _is_count(sequence)

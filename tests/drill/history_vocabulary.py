@@ -1,0 +1,121 @@
+"""What drills of parts from different times are made of: small queries whose order is chance.
+
+A replayable source would hide what is asked here: it would just be read again.  So tuples come
+from producers, of whom nobody asks for anything twice, and two of them meet in a union.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from drill_vocabulary import PATIENCE_SECONDS, until
+
+import rewake
+from rewake.connectors import FileSink
+from rewake.graph.query import Query
+from rewake.model.errors import HistoryMismatch, OperatingFault
+from rewake.net.running import RunningQuery
+
+SCHEMA = pa.schema([("number", pa.int64())])
+
+
+def entered(out: Path) -> Query:
+    """One entry and a sink."""
+    query = Query("entered")
+    query.entry("one", SCHEMA).to(FileSink(out), name="sink")
+    return query
+
+
+def united(out: Path) -> Query:
+    """Two entries, a union of what comes when it comes, a sink."""
+    query = Query("united")
+    one, two = query.entry("one", SCHEMA), query.entry("two", SCHEMA)
+    one.union(two, name="union").to(FileSink(out), name="sink")
+    return query
+
+
+class History:
+    """A query's folder and its sink, through several runs."""
+
+    def __init__(self, folder: Path, entries: tuple[str, ...] = ("one",)) -> None:
+        self.base = folder
+        self.folder = folder / "query"
+        self.out = folder / "out"
+        self.entries = entries
+        self.sent: list[int] = []
+
+    def query(self) -> Query:
+        """As it is begun every time."""
+        return entered(self.out) if len(self.entries) == 1 else united(self.out)
+
+    @contextmanager
+    def running(self) -> Iterator[RunningQuery]:
+        """One run."""
+        with rewake.start_processes(self.query(), self.folder) as query:
+            yield query
+
+    def send(self, query: RunningQuery, count: int) -> None:
+        """Numbers that were never sent before, by turns to every entry; acknowledged all."""
+        for entry in self.entries:
+            first = len(self.sent)
+            with query.produce(entry) as producer:
+                producer.send(pa.record_batch([range(first, first + count)], schema=SCHEMA))
+                producer.flush()
+            self.sent += range(first, first + count)
+
+    def run(self, count: int) -> None:
+        """Send so many to each entry, wait until the sink has them, stop."""
+        with self.running() as query:
+            # Nobody can send to a query that is about to be refused.
+            until(lambda: query.await_end(0.0) or self._begun(query))
+            try:
+                self.send(query, count)
+            except OperatingFault:
+                query.await_end(0.0)  # raises why it is over, if it is
+                raise
+            until(lambda: query.await_end(0.0) or len(self.delivered()) >= len(self.sent))
+
+    def _begun(self, query: RunningQuery) -> bool:
+        """Whether every node has opened what it has, and the sink has all that there was."""
+        told = all("tuples_in" in each for each in query.status().values())
+        return told and len(self.delivered()) >= len(self.sent)
+
+    def fails(self) -> str:
+        """Start it: the error with which it ends."""
+        with pytest.raises(HistoryMismatch) as refused, self.running() as query:
+            query.await_end(PATIENCE_SECONDS)
+        return str(refused.value)
+
+    def delivered(self) -> list[int]:
+        """What the sink has, in any order."""
+        if not (self.out / "_rewake.json").exists():
+            return []
+        return [int(each) for each in rewake.read_parts(self.out)["number"].to_pylist()]
+
+    def check(self) -> None:
+        """All that was acknowledged, once each."""
+        assert sorted(self.delivered()) == sorted(self.sent)
+
+    # --- times -----------------------------------------------------------------------------------
+
+    def keep(self, time: str) -> None:
+        """Copy all parts as they are now."""
+        shutil.copytree(self.folder, self.base / time / "query")
+        if self.out.exists():
+            shutil.copytree(self.out, self.base / time / "out")
+
+    def put_back(self, part: str, time: str) -> None:
+        """Bring one part back as it was; `part` is a path in the query's folder, or `out`."""
+        where = self.out if part == "out" else self.folder / part
+        then = self.base / time / ("out" if part == "out" else f"query/{part}")
+        if where.is_dir():
+            shutil.rmtree(where)
+        else:
+            where.unlink(missing_ok=True)
+        if then.is_dir():
+            shutil.copytree(then, where)
+        elif then.exists():
+            shutil.copy2(then, where)
