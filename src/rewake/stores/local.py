@@ -172,11 +172,19 @@ class LocalStore:
                 os.posix_fadvise(self._descriptor(which), first, last - first, advice)
 
     def settle(self, name: str, offset: int = 0) -> None:
-        """Sync, and drop cached pages: after a failed sync they may differ from the medium."""
-        self.sync(name)
+        """Sync, and drop cached pages: after a failed sync they may differ from the medium.
+
+        Through a descriptor that can only read, so that readers may do it, too.
+        """
+        checked_name(name)
         first = offset - offset % LARGEST_PAGE
-        with self._reporting("settle", name):
-            os.posix_fadvise(self._descriptor(name), first, 0, os.POSIX_FADV_DONTNEED)
+        with self._reporting("settle", name, full=StorageFault):
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+            try:
+                os.fdatasync(descriptor)
+                os.posix_fadvise(descriptor, first, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
     def sync_directory(self) -> None:
         """Make creations, renames and deletions durable."""
