@@ -33,6 +33,7 @@ from rewake.net.ancestry import Process
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
 from rewake.node.shard_batches import BatchIdentity, ShardBatches
+from rewake.stores.places import local_path
 
 __all__ = ["Owner", "ShardFolder", "holder_text"]
 
@@ -57,7 +58,7 @@ class ShardFolder:
     """Paths and small files of one `at`."""
 
     def __init__(self, at: str) -> None:
-        self.path = Path(at)
+        self.path = local_path(at)
 
     def shard(self, number: int) -> Path:
         """The folder of a shard's log."""

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from rewake.log.frame import Buffer
 from rewake.model.errors import NotALog, StorageFault, StorageFull
 from rewake.model.names import checked_name
+from rewake.stores.places import local_path
 
 __all__ = ["LocalStore"]
 
@@ -90,7 +91,7 @@ class LocalStore:
     """A directory of files."""
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         if create:
             _make_directory(self.path)
         try:
