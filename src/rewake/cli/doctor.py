@@ -60,6 +60,7 @@ def examine(folder: Path) -> list["Finding"]:
         findings.memory(),
         findings.free_disk(folder),
         findings.sync_cost(folder),
+        findings.privacy(folder),
         findings.loopback(),
         findings.numba_cache(os.environ),
     ]

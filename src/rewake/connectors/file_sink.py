@@ -235,7 +235,7 @@ class FileSinkWriter:
 
 def _claim(root: Path, content: dict[str, Any]) -> None:
     """Write the marker into an empty folder, or find one that says the same."""
-    store = LocalStore(root, create=True)
+    store = LocalStore(root, create=True, private=False)
     try:
         names = store.names()
         if MARKER not in names:

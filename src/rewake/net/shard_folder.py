@@ -34,6 +34,7 @@ from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
 from rewake.node.shard_batches import BatchIdentity, ShardBatches
 from rewake.stores.places import local_path
+from rewake.stores.private import FILE_MODE, make_private_folder
 
 __all__ = ["Owner", "ShardFolder", "holder_text"]
 
@@ -114,7 +115,7 @@ class ShardFolder:
             if noted.batch >= batch.batch:
                 return
         name = f"{batch.batch:020d}"
-        self._create(name, batch.query.hex().encode(), 0o644, self.path / "empty")
+        self._create(name, batch.query.hex().encode(), FILE_MODE, self.path / "empty")
         for older in os.listdir(self.path / "empty"):
             if older.isdigit() and older < name:
                 with suppress(FileNotFoundError):
@@ -174,7 +175,7 @@ class ShardFolder:
         """Say what computes here, unless it is said already; raises when it is another."""
         if not self.check_operator(wanted):
             text = json.dumps({"format": _FORMAT, **wanted}, indent=1) + "\n"
-            self._create("operator.json", text.encode(), 0o644)
+            self._create("operator.json", text.encode(), FILE_MODE)
             self.check_operator(wanted)
 
     # --- the token ---------------------------------------------------------------------------
@@ -185,7 +186,7 @@ class ShardFolder:
         with suppress(FileNotFoundError):
             return Token.from_text(path.read_text())
         fresh = Token(secrets.token_bytes(TOKEN_BYTES))
-        self._create("token", fresh.reveal().encode(), 0o600)
+        self._create("token", fresh.reveal().encode(), FILE_MODE)
         return Token.from_text(path.read_text())
 
     def _create(self, name: str, data: bytes, mode: int, folder: Path | None = None) -> None:
@@ -193,7 +194,7 @@ class ShardFolder:
         folder = folder or self.path
         draft = folder / f".{name}.{secrets.token_hex(8)}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
             descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
             try:
                 os.write(descriptor, data)

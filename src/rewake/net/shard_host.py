@@ -41,6 +41,7 @@ from rewake.net.shard_folder import ShardFolder, holder_text
 from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 from rewake.node.messages import Address
 from rewake.node.shard_batches import BatchIdentity
+from rewake.stores.private import private_opener
 
 if TYPE_CHECKING:
     from rewake.net.shard_state import Description, ShardState
@@ -322,7 +323,8 @@ def _serve_while_wanted(
     host.start()
     _sweep(registration.parent)
     draft = registration.with_suffix(".draft")
-    draft.write_text(json.dumps({"address": list(host.address), "pid": os.getpid()}))
+    with open(draft, "w", opener=private_opener) as file:
+        file.write(json.dumps({"address": list(host.address), "pid": os.getpid()}))
     draft.rename(registration)
     threading.Thread(target=_prepare, args=(host.folder,), daemon=True).start()
     while not host.stopping.wait(_LOOK_SECONDS):
