@@ -14,6 +14,8 @@ from contextlib import suppress
 
 import pytest
 
+from rewake.log.claims import owns
+from rewake.log.layout import SegmentId, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.pipeline import Limits, Mode
@@ -140,7 +142,20 @@ def count_operations(script: Script, stripes: int) -> int:
     return stores[0].faults.mutations
 
 
+def check_reader_alone(stores: Stores, oracle: Oracle) -> None:
+    """Before anybody has recovered the log, a reader finds all that was promised."""
+    segments = [s for store in stores for name in store.names() if (s := segment_id(name))]
+    if all(owns(stores[0], segment.epoch) for segment in sorted(segments, key=by_epoch)[-1:]):
+        oracle.judge(read_numbers(stores))
+
+
+def by_epoch(segment: SegmentId) -> int:
+    return segment.epoch
+
+
 def check_recovery(stores: Stores, oracle: Oracle) -> None:
+    with suppress(NotALog):
+        check_reader_alone([store.killed() for store in stores], oracle)
     try:
         first = Log.open_for_append(stores)
     except NotALog:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.paths import path_of
 
 if TYPE_CHECKING:
     from rewake.lab.bench.recover_within import Evidence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 _Report = Annotated[
     Path | None,
-    typer.Option(help="Also write a page (HTML), and its data to NAME-data.", dir_okay=False),
+    typer.Option(parser=path_of, help="Also write a page (HTML), and its data to NAME-data."),
 ]
 
 bench = typer.Typer(
@@ -45,7 +46,10 @@ Exits with 0 whether or not the targets are met; the rows say which are.  Ctrl-C
 @bench.command("core", help=_CORE_HELP)
 def core(
     folder: Annotated[
-        Path, typer.Option(help="Where the logs of the run are kept: the disk to measure.")
+        Path,
+        typer.Option(
+            parser=path_of, help="Where the logs of the run are kept: the disk to measure."
+        ),
     ] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, rougher figures.")] = False,
     report: _Report = None,
@@ -81,7 +85,10 @@ Exits with 0 whether or not the targets are met; the rows say which are.  Ctrl-C
 @bench.command("engine", help=_ENGINE_HELP)
 def engine(
     folder: Annotated[
-        Path, typer.Option(help="Where the logs of the run are kept: the disk to measure.")
+        Path,
+        typer.Option(
+            parser=path_of, help="Where the logs of the run are kept: the disk to measure."
+        ),
     ] = Path(),
     minutes: Annotated[float, typer.Option(help="Length of the run that watches memory.")] = 0.0,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, rougher figures.")] = False,
@@ -122,7 +129,7 @@ missing is said.
 @bench.command("operators", help=_OPERATORS_HELP)
 def operators(
     folder: Annotated[
-        Path, typer.Option(help="Where the logs are kept: the disk to measure.")
+        Path, typer.Option(parser=path_of, help="Where the logs are kept: the disk to measure.")
     ] = Path(),
     only: Annotated[
         list[str] | None, typer.Option(help="Operators whose names start so; may be repeated.")
@@ -165,7 +172,10 @@ missing is said.
 @bench.command("structured", help=_STRUCTURED_HELP)
 def structured(
     folder: Annotated[
-        Path, typer.Option(help="Where checkpoints and logs are kept: the disk to measure.")
+        Path,
+        typer.Option(
+            parser=path_of, help="Where checkpoints and logs are kept: the disk to measure."
+        ),
     ] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, rougher figures.")] = False,
     report: _Report = None,
@@ -208,7 +218,10 @@ Exits with 0 whether or not the targets are met, with 4 when a result is wrong.
 @bench.command("recover-within", help=_RECOVER_WITHIN_HELP)
 def recover_within(
     folder: Annotated[
-        Path, typer.Option(help="Where the logs of the runs are kept: the disk to measure.")
+        Path,
+        typer.Option(
+            parser=path_of, help="Where the logs of the runs are kept: the disk to measure."
+        ),
     ] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer kills, rougher figures.")] = False,
     beside: Annotated[
@@ -282,12 +295,17 @@ An interrupted run shows what it has and what is missing, and exits with 130.  O
 @bench.command("peers", help=_PEERS_HELP)
 def peers(
     folder: Annotated[
-        Path, typer.Option(help="Where checkpoints and logs are kept: the disk to measure.")
+        Path,
+        typer.Option(
+            parser=path_of, help="Where checkpoints and logs are kept: the disk to measure."
+        ),
     ] = Path(),
     setup: Annotated[bool, typer.Option("--setup", help="Install the others, and stop.")] = False,
     venvs: Annotated[
         Path | None,
-        typer.Option(help="Where the others are installed.", show_default="a cache folder"),
+        typer.Option(
+            parser=path_of, help="Where the others are installed.", show_default="a cache folder"
+        ),
     ] = None,
     peer: Annotated[
         list[str] | None, typer.Option(help="Only those whose name has this in it.")

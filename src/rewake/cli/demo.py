@@ -9,6 +9,7 @@ import typer
 from rewake.cli.drill_run import check_place, place_for, run_once
 from rewake.cli.drill_view import print_summary
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.paths import path_of
 
 
 def demo(
@@ -23,7 +24,7 @@ def demo(
     on: Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")] = "spark",
     folder: Annotated[
         Path | None,
-        typer.Option(help="Where logs and report go.", show_default="a new one"),
+        typer.Option(parser=path_of, help="Where logs and report go.", show_default="a new one"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.paths import path_of
 
 if TYPE_CHECKING:
     from rewake.cli.findings import Finding
@@ -19,7 +20,10 @@ _STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red"}
 
 def doctor(
     folder: Annotated[
-        Path, typer.Option(help="Where logs will be kept: its room and speed are measured.")
+        Path,
+        typer.Option(
+            parser=path_of, help="Where logs will be kept: its room and speed are measured."
+        ),
     ] = Path(),
     without_spark: Annotated[
         bool, typer.Option("--without-spark", help="Spark and Java are welcome, not necessary.")
@@ -56,6 +60,7 @@ def examine(folder: Path) -> list["Finding"]:
         findings.memory(),
         findings.free_disk(folder),
         findings.sync_cost(folder),
+        findings.privacy(folder),
         findings.loopback(),
         findings.numba_cache(os.environ),
     ]

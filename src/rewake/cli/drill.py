@@ -9,6 +9,7 @@ import typer
 from rewake.cli.drill_run import check_place, place_for, run_once
 from rewake.cli.drill_view import print_summary
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.paths import path_of
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def drill(
     ] = 1,
     on: Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")] = "spark",
     folder: Annotated[
-        Path | None, typer.Option(help="Where logs and reports go.", show_default="a new one")
+        Path | None,
+        typer.Option(parser=path_of, help="Where logs and reports go.", show_default="a new one"),
     ] = None,
     points: Annotated[bool, typer.Option("--points", help="List the kill points.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
@@ -144,7 +146,7 @@ def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":
             f"{query} says itself what its input and approach are; leave out "
             f"{', '.join(_OPTIONS[name] for name in settings)}"
         )
-    return FileDrill.of(Path(query))
+    return FileDrill.of(path_of(query))
 
 
 def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rewake.cli.paths import path_of
 from rewake.model.errors import UsageError
 
 
@@ -17,13 +18,15 @@ def explain(
         ),
     ],
     svg: Annotated[
-        Path | None, typer.Option(help="Also write a picture to this file.", show_default=False)
+        Path | None,
+        typer.Option(parser=path_of, help="Also write a picture to this file.", show_default=False),
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
+            parser=path_of,
             help="The folder in which the query runs: how promises stand there, and how many "
-            "tuples came too late."
+            "tuples came too late.",
         ),
     ] = None,
     recover_within: Annotated[
@@ -56,7 +59,7 @@ def explain(
     if folder is not None and not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give the one that the query was started in")
     found = (
-        load_query(Path(query))
+        load_query(path_of(query))
         if query.endswith(".py")
         else built_in(query, recover_within=recover_within).build()
     )

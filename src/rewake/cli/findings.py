@@ -153,6 +153,22 @@ def free_disk(folder: Path) -> Finding:
     return Finding("disk", Status.OK, seen)
 
 
+def privacy(folder: Path) -> Finding:
+    """Look whether others can read state that is kept in `folder`, or in a folder right in it."""
+    from rewake.stores.private import exposed  # noqa: PLC0415 (keeps --help fast)
+
+    try:
+        places = [folder, *(each for each in folder.iterdir() if each.is_dir())]
+    except OSError as error:
+        return _unusable("privacy", folder, error)
+    found = [each for place in places for each in exposed(place)]
+    if found:
+        seen = f"others can reach {len(found)} files and folders of state, like {found[0]}"
+        remedy = "the next start of the query puts this right; or: chmod -R go-rwx on the folder"
+        return Finding("privacy", Status.WARN, seen, remedy)
+    return Finding("privacy", Status.OK, f"no state in {folder} is open to others")
+
+
 def sync_cost(folder: Path) -> Finding:
     """Measure what a durable write of 4 KiB costs in `folder`: the median of a few."""
     try:

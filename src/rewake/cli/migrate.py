@@ -8,10 +8,14 @@ from typing import Annotated
 
 import typer
 
+from rewake.cli.paths import path_of
+
 
 def migrate(
-    at: Annotated[Path, typer.Argument(help="The operator's folder, its query stopped.")],
-    to: Annotated[Path, typer.Argument(help="A new folder for the divided state.")],
+    at: Annotated[
+        Path, typer.Argument(parser=path_of, help="The operator's folder, its query stopped.")
+    ],
+    to: Annotated[Path, typer.Argument(parser=path_of, help="A new folder for the divided state.")],
     shards: Annotated[int, typer.Option(help="How many shards from now on.", min=1)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from rewake.cli.paths import path_of
+
 REPORT_HELP = """\
 Make the page of a run again from the data beside it, without running.
 
@@ -19,10 +21,12 @@ Examples:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of the run, or of its data.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=path_of, help="The folder of the run, or of its data.")
+    ],
     to: Annotated[
         Path | None,
-        typer.Option(help="The file to write.", show_default="where the page was"),
+        typer.Option(parser=path_of, help="The file to write.", show_default="where the page was"),
     ] = None,
 ) -> None:
     """Make the page of a run again."""

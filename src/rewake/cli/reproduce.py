@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.paths import path_of
 
 if TYPE_CHECKING:
     from rewake.lab.reproduce.experiment import Finding, ScaleName
@@ -36,7 +37,7 @@ def reproduce(
     ],
     scale: Annotated[str, typer.Option(help="small: minutes; full: as in the papers.")] = "small",
     folder: Annotated[
-        Path, typer.Option(help="Where results are kept: on the disk to measure.")
+        Path, typer.Option(parser=path_of, help="Where results are kept: on the disk to measure.")
     ] = Path("reproduced"),
     seed: Annotated[int, typer.Option(help="Of the item stream.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
@@ -65,7 +66,7 @@ def _list(as_json: bool) -> None:
 def _pages(folders: list[str], as_json: bool) -> None:
     from rewake.lab.reproduce.pages import write_pages  # noqa: PLC0415 (keeps --help fast)
 
-    paths = [str(path) for folder in folders for path in write_pages(Path(folder))]
+    paths = [str(path) for folder in folders for path in write_pages(path_of(folder))]
     typer.echo(json.dumps({"pages": paths}, indent=2) if as_json else "\n".join(paths))
 
 

@@ -19,6 +19,7 @@ from rewake.connectors.sql_lookup import SqlLookup, sql_lookup
 from rewake.connectors.sqlite_session import SqliteSession
 from rewake.model.errors import UsageError
 from rewake.model.units import duration_ns
+from rewake.stores.places import local_path
 
 __all__ = ["Postgres", "Sqlite"]
 
@@ -37,7 +38,7 @@ class Sqlite:
 
     def __post_init__(self) -> None:
         # A node may have another current folder.
-        object.__setattr__(self, "path", os.path.abspath(os.fspath(self.path)))
+        object.__setattr__(self, "path", os.path.abspath(local_path(self.path)))
         duration_ns(self.give_up_after)
 
     @property

@@ -40,6 +40,7 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import StreamEvent
 from rewake.stores import LocalStore
+from rewake.stores.places import local_path
 
 __all__ = ["FileSink", "FileSinkWriter"]
 
@@ -64,7 +65,7 @@ class FileSink:
 
     def __post_init__(self) -> None:
         # A node may have another current folder.
-        object.__setattr__(self, "folder", os.path.abspath(os.fspath(self.folder)))
+        object.__setattr__(self, "folder", os.path.abspath(local_path(self.folder)))
         if self.format not in FORMATS:
             raise UsageError(f"no file format {self.format!r}; choose one of {', '.join(FORMATS)}")
         if self.rows_per_file < 1:
@@ -234,7 +235,7 @@ class FileSinkWriter:
 
 def _claim(root: Path, content: dict[str, Any]) -> None:
     """Write the marker into an empty folder, or find one that says the same."""
-    store = LocalStore(root, create=True)
+    store = LocalStore(root, create=True, private=False)
     try:
         names = store.names()
         if MARKER not in names:

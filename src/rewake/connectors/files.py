@@ -36,6 +36,7 @@ from rewake.connectors.cutting import (
 )
 from rewake.connectors.formats import FileFormat, checked_format
 from rewake.model.errors import ReplayMismatch, SchemaMismatch, StorageFault, UsageError
+from rewake.stores.places import local_path
 
 __all__ = ["FileEntry", "Files"]
 
@@ -72,7 +73,7 @@ class Files:
     def __post_init__(self) -> None:
         check_cut(self.event_tuples)
         file_format = checked_format(self.format)
-        root, names = _found(os.path.abspath(os.fspath(self.path)), file_format)
+        root, names = _found(os.path.abspath(local_path(self.path)), file_format)
         schema = self.schema or _first_schema([root / name for name in names], file_format)
         schema = plain_schema(schema)
         check_time_column(self.time_column, schema)

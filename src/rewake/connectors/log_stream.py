@@ -37,6 +37,7 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import StreamEvent
 from rewake.stores import open_log_reader
+from rewake.stores.places import local_path
 
 __all__ = ["StreamReader", "StreamSource", "Stretch"]
 
@@ -276,7 +277,8 @@ def _other_shards(shards: Sequence[Stretch], asked: int) -> UsageError:
 def _logs_at(path: PathLike | Sequence[PathLike]) -> list[tuple[str, ...]]:
     """The paths of each shard's log; those of one log with several are its stripes."""
     if not isinstance(path, str | os.PathLike):
-        return [tuple(os.path.abspath(os.fspath(each)) for each in path)]
+        return [tuple(os.path.abspath(local_path(each)) for each in path)]
+    path = local_path(path)
     if os.path.exists(os.path.join(path, DESCRIPTOR)):
         return [(os.path.abspath(path),)]
     return [(os.path.abspath(shard),) for shard in open_stream(path).shards]
@@ -285,8 +287,8 @@ def _logs_at(path: PathLike | Sequence[PathLike]) -> list[tuple[str, ...]]:
 def _settled_path(path: PathLike | Sequence[PathLike]) -> str | tuple[str, ...]:
     """The same from wherever the query is run."""
     if isinstance(path, str | os.PathLike):
-        return os.path.abspath(path)
-    paths = tuple(os.path.abspath(os.fspath(each)) for each in path)
+        return os.path.abspath(local_path(path))
+    paths = tuple(os.path.abspath(local_path(each)) for each in path)
     return paths[0] if len(paths) == 1 else paths
 
 

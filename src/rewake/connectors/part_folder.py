@@ -33,7 +33,7 @@ MakeStore = Callable[[Path], LocalStore]
 
 
 def _local_store(path: Path) -> LocalStore:
-    return LocalStore(path, create=True)
+    return LocalStore(path, create=True, private=False)
 
 
 class PartFolder:

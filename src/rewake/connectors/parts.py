@@ -29,6 +29,7 @@ import pyarrow as pa
 from rewake.connectors.cutting import plain_schema, schema_json
 from rewake.connectors.formats import checked_format
 from rewake.model.errors import DamagedData, UsageError
+from rewake.stores.places import local_path
 
 __all__ = ["MARKER", "Stretch", "chains", "marker_content", "read_parts", "stretch_of"]
 
@@ -136,7 +137,7 @@ def read_parts(folder: str | os.PathLike[str]) -> pa.Table:
 
     Raises DamagedData when something is missing or there twice.
     """
-    root = Path(folder)
+    root = local_path(folder)
     marker = read_marker(root)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(marker["arrow_schema"])))
     shards = int(marker["shards"])

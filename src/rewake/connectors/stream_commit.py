@@ -67,6 +67,7 @@ from rewake.log.store import publish
 from rewake.model.errors import DamagedLog, LogInUse, UsageError
 from rewake.node.shard_batches import BatchIdentity
 from rewake.stores import LocalStore
+from rewake.stores.private import private_opener, put_right
 
 __all__ = ["StreamCommit"]
 
@@ -198,7 +199,8 @@ class StreamCommit:
                 self.close()
                 return
             time.sleep(_LOOK_SECONDS)
-        path.write_text(f"{identity.query_text} in process {os.getpid()} on {socket.gethostname()}")
+        with open(path, "w", opener=private_opener) as file:
+            file.write(f"{identity.query_text} in process {os.getpid()} on {socket.gethostname()}")
 
     def _in_use(self, holder: str) -> LogInUse:
         return LogInUse(
@@ -323,6 +325,7 @@ class StreamCommit:
 
 
 def _opened(stream: Path) -> LocalStore:
+    put_right(stream)
     path = stream / STAGING
     return LocalStore(path, create=not path.is_dir())
 

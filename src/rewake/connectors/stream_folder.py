@@ -38,6 +38,7 @@ from rewake.model.errors import (
 from rewake.operators.columns import TimeColumn, field_of
 from rewake.stores import create_log
 from rewake.stores.local import LocalStore
+from rewake.stores.places import local_path
 
 __all__ = ["StreamFolder", "create_stream", "open_stream", "stream_columns"]
 
@@ -74,11 +75,12 @@ def create_stream(
     metadata: dict[str, str | bytes] = {"schema": schema.serialize().to_pybytes()}
     if time is not None:
         metadata["time"] = TimeColumn(schema, time).name
+    path = local_path(path)
     store = LocalStore(path, create=True)
     try:
         _check_free(store)
         for number in range(shards):
-            _create_shard(Path(path) / _shard_name(number), metadata)
+            _create_shard(path / _shard_name(number), metadata)
         manifest = {"format": _FORMAT, "shards": shards, "key": list(key) if key else None}
         publish(store, _MANIFEST, json.dumps(manifest).encode())
     finally:
@@ -130,7 +132,7 @@ def stream_columns(folder: StreamFolder) -> tuple[pa.Schema, str | None]:
 
 def open_stream(path: str | os.PathLike[str]) -> StreamFolder:
     """The stream at `path`, which is a stream's folder or a single log."""
-    folder = Path(path)
+    folder = local_path(path)
     manifest = folder / _MANIFEST
     try:
         stored = json.loads(manifest.read_bytes())

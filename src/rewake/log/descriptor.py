@@ -23,12 +23,19 @@ from typing import Any, Final, TypeAlias
 
 from google_crc32c import value as crc32c
 
-from rewake.log.layout import DESCRIPTOR, STRIPE
+from rewake.log.layout import DESCRIPTOR, FLOOR, STRIPE, segment_id
 from rewake.log.store import Store, publish
 from rewake.model.errors import DamagedLog, NotALog, UnsupportedVersion, UsageError
 from rewake.model.names import checked_name
 
-__all__ = ["MAX_STRIPES", "Descriptor", "Metadata", "publish_descriptor", "read_descriptor"]
+__all__ = [
+    "MAX_STRIPES",
+    "Descriptor",
+    "Metadata",
+    "publish_descriptor",
+    "read_descriptor",
+    "refuse_begun",
+]
 
 Metadata: TypeAlias = Mapping[str, str | bytes]
 
@@ -75,6 +82,19 @@ def publish_descriptor(stores: Sequence[Store], descriptor: Descriptor) -> None:
     publish(stores[0], DESCRIPTOR, _encode(_LOG_MAGIC, body))
 
 
+def refuse_begun(store: Store) -> None:
+    """Raise DamagedLog when this folder, which has no descriptor, was a log's or a stripe's."""
+    for name in sorted(store.names()):
+        # A claim proves nothing: it and the descriptor may become durable by the same sync.
+        if segment_id(name) or name == FLOOR:
+            raise DamagedLog(
+                f"the descriptor {DESCRIPTOR} or {STRIPE} is missing, though {name} is here, so a "
+                "log was; restore the descriptor from a copy (it never changes after creation)",
+                segment=DESCRIPTOR,
+                offset=0,
+            )
+
+
 def read_descriptor(stores: Sequence[Store]) -> Descriptor:
     """The descriptor of the log in these stripes, checked against every one of them."""
     body = _read(stores[0], DESCRIPTOR, _LOG_MAGIC)
@@ -116,6 +136,7 @@ def _read(store: Store, name: str, magic: bytes) -> dict[str, Any]:
     try:
         data = store.read(name, 0, _HEAD.size + MAX_BODY_BYTES)
     except FileNotFoundError:
+        refuse_begun(store)
         raise NotALog(
             f"there is no log here: the file {name} is missing; check the path, or create the log"
         ) from None

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from rewake.log.chain import Chain, load_chains
+from rewake.log.chain import Chain
 from rewake.log.claims import current_claim
-from rewake.log.descriptor import read_descriptor
-from rewake.log.floor import read_floor
+from rewake.log.descriptor import Descriptor, read_descriptor
 from rewake.log.layout import MAX_COUNT, segment_id
 from rewake.log.mark import read_mark
 from rewake.log.recover import recover
 from rewake.log.store import Store
+from rewake.log.survey import survey
 from rewake.model.errors import HistoryMismatch, NotALog
 
 __all__ = ["MAX_STEPS", "WHAT_TO_DO", "Lineage", "LogRecord", "Step", "check_record"]
@@ -118,7 +118,7 @@ def check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
             f"the log of {who} is older than the coordinator's state: its newest epoch is "
             f"{newest}, but epoch {record.epoch} has written to it; {WHAT_TO_DO}"
         )
-    end = _end(stores, descriptor.log_id, record.sequence)
+    end = _end(stores, descriptor, record.sequence)
     if end < record.sequence:
         raise HistoryMismatch(
             f"the log of {who} is older than the coordinator's state: it ends at frame {end}, but "
@@ -134,13 +134,11 @@ def _epochs(stores: Sequence[Store]) -> Iterable[int]:
             yield segment.epoch
 
 
-def _end(stores: Sequence[Store], log_id: int, enough: int) -> int:
+def _end(stores: Sequence[Store], descriptor: Descriptor, enough: int) -> int:
     """Where the log ends; frames are only read when the mark alone does not prove enough."""
+    log_id = descriptor.log_id
     mark = read_mark(stores[0], log_id=log_id, stripes=len(stores))
-    if mark is not None and mark.durable.sequence >= enough:
+    if not mark.is_first and mark.durable.sequence >= enough:
         return mark.durable.sequence
-    floor = read_floor(stores[0], log_id=log_id)
-    chains, seals = load_chains(stores, log_id=log_id, floor=floor)
-    if mark is None and not all(chains):
-        return 0
-    return recover(stores, chains, seals, mark, log_id=log_id, floor=floor).end.sequence
+    found = survey(stores, descriptor)
+    return 0 if found.empty else recover(stores, found, log_id=log_id).end.sequence

@@ -14,18 +14,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from rewake.log.chain import load_chains
 from rewake.log.claims import claim
-from rewake.log.descriptor import Descriptor, Metadata, publish_descriptor, read_descriptor
-from rewake.log.floor import read_floor
+from rewake.log.descriptor import (
+    Descriptor,
+    Metadata,
+    publish_descriptor,
+    read_descriptor,
+    refuse_begun,
+)
 from rewake.log.layout import DESCRIPTOR, DRAFT_SUFFIX, MARK, SegmentId, segment_id
-from rewake.log.mark import EMPTY_MARK, Frontier, Mark, StripeEnd, read_mark
+from rewake.log.mark import MIN_TIMESTAMP, Frontier, Mark, StripeEnd, first_marks
 from rewake.log.reader import LogReader
 from rewake.log.recover import recover
 from rewake.log.reindex import complete_index
 from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.store import Store, publish
-from rewake.log.view import MIN_TIMESTAMP
+from rewake.log.survey import survey
 from rewake.model.errors import LogExists, LogInUse, StorageFault
 
 __all__ = ["AppendPoint", "Log"]
@@ -69,7 +73,9 @@ class Log:
         try:
             if DESCRIPTOR in stores[0].names():
                 raise LogExists("a log is already here; open it, or choose another place")
-            publish(stores[0], MARK, EMPTY_MARK)
+            for store in stores:
+                refuse_begun(store)
+            publish(stores[0], MARK, first_marks(log_id=log_id, stripes=len(stores)))
             publish_descriptor(stores, descriptor)
         finally:
             stores[0].unlock()
@@ -114,18 +120,15 @@ def _highest_epoch(stores: Sequence[Store]) -> int:
 
 def _recovered_end(stores: Sequence[Store], descriptor: Descriptor) -> tuple[Frontier, Mark | None]:
     log_id = descriptor.log_id
-    mark = read_mark(stores[0], log_id=log_id, stripes=descriptor.stripes)
-    floor = read_floor(stores[0], log_id=log_id)
-    chains, seals = load_chains(stores, log_id=log_id, floor=floor)
-    if mark is None and not all(chains):
-        # No writer ever came as far as its first mark, so none has appended anything.
+    found = survey(stores, descriptor)
+    if found.empty:
         return _EMPTY, None
-    recovered = recover(stores, chains, seals, mark, log_id=log_id, floor=floor, settle=True)
+    recovered = recover(stores, found, log_id=log_id, settle=True)
     if len(stores) == 1:
-        newest, offset = chains[0][-1].header, recovered.end.ends[0].offset
+        newest, offset = found.chains[0][-1].header, recovered.end.ends[0].offset
         with suppress(StorageFault):  # an index is a convenience; opening must not fail for it
             complete_index(stores[0], newest, offset, log_id=log_id)
-    return recovered.end, mark
+    return recovered.end, found.mark
 
 
 def _delete_drafts(stores: Sequence[Store]) -> None:

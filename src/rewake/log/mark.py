@@ -19,6 +19,9 @@ when a writer opens, rotates or closes.  Of two anchors at most one is ever unsy
     a frontier: sequence u64, position u64, timestamp i64, then per stripe
                 segment first_sequence u64, segment epoch u64, byte offset of its end u64
 
+The first mark of a log is written when it is created, as an anchor: its frontiers are at sequence
+0 and name no segment (every stripe ends at byte 0, which is in none).
+
 After a kill the mark is exact.  After power loss it may lag, no further than the last anchor, but
 it never leads: every frame below `durable.sequence` must be there.  `completed` promises nothing
 after power loss.
@@ -33,12 +36,20 @@ from rewake.log.layout import MARK, MAX_COUNT, SegmentId
 from rewake.log.store import Store
 from rewake.model.errors import DamagedLog
 
-__all__ = ["EMPTY_MARK", "SLOT_SIZE", "Frontier", "Mark", "StripeEnd", "read_mark"]
+__all__ = [
+    "MIN_TIMESTAMP",
+    "SLOT_SIZE",
+    "Frontier",
+    "Mark",
+    "StripeEnd",
+    "first_marks",
+    "read_mark",
+]
 
 SLOT_SIZE: Final = 1024
 RUNNING_SLOTS: Final = 2
 SLOTS: Final = 4
-EMPTY_MARK: Final = bytes(SLOTS * SLOT_SIZE)
+MIN_TIMESTAMP: Final = -(1 << 63)
 
 _MAGIC: Final = b"RWKM"
 _VERSION: Final = 1
@@ -79,6 +90,11 @@ class Mark(NamedTuple):
     durable: Frontier
     completed: Frontier
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it was written when the log was created, before it had any segment."""
+        return not any(end.offset for end in self.durable.ends)
+
     def slot(self, *, anchor: bool) -> int:
         """Where in the file this mark belongs: a byte offset."""
         number = RUNNING_SLOTS + self.anchors % 2 if anchor else self.generation % 2
@@ -94,27 +110,37 @@ class Mark(NamedTuple):
         return body + _CRC.pack(crc32c(body))
 
 
-def read_mark(
-    store: Store, *, log_id: int, stripes: int, anchors_only: bool = False
-) -> Mark | None:
-    """The most advanced mark; None when none was ever written whole.
+def first_marks(*, log_id: int, stripes: int) -> bytes:
+    """The file of a log that is being created: the first mark, and slots that are empty yet."""
+    nowhere = (StripeEnd(SegmentId(0, 0), 0),) * stripes
+    start = Frontier(0, 0, MIN_TIMESTAMP, nowhere)
+    mark = Mark(log_id, 0, 0, 0, start, start)
+    return bytes(mark.slot(anchor=True)) + mark.encode().ljust(2 * SLOT_SIZE, b"\0")
 
-    A slot that is neither empty nor valid was torn, or is damaged: another one speaks.  When both
-    anchors were written and no slot can be read, nothing says any more what must be there.
+
+def read_mark(store: Store, *, log_id: int, stripes: int, anchors_only: bool = False) -> Mark:
+    """The most advanced mark; DamagedLog when there is none.
+
+    A slot that is neither empty nor valid was torn, or is damaged: another one speaks.  When no
+    slot can be read, nothing says any more what must be there.  The file never changes its length.
     """
     try:
         data = store.read(MARK, 0, SLOTS * SLOT_SIZE)
     except FileNotFoundError:
         raise _unreadable("is missing") from None
+    if len(data) < SLOTS * SLOT_SIZE:
+        raise _unreadable(f"is cut off at byte {len(data)}")
     slots = [data[start : start + SLOT_SIZE] for start in range(0, SLOTS * SLOT_SIZE, SLOT_SIZE)]
     if anchors_only:
         slots = slots[RUNNING_SLOTS:]
     marks = [mark for slot in slots if (mark := _decode(slot, log_id, stripes)) is not None]
     if marks:
-        return max(marks, key=lambda mark: (mark.durable.sequence, mark.epoch, mark.generation))
-    if len(data) < SLOTS * SLOT_SIZE or all(any(slot) for slot in slots[-2:]):
-        raise _unreadable("is damaged in all its slots")
-    return None
+        return max(marks, key=_advance)
+    raise _unreadable("is damaged in all its slots")
+
+
+def _advance(mark: Mark) -> tuple[int, ...]:
+    return mark.durable.sequence, mark.epoch, mark.generation, mark.anchors
 
 
 def _flat(frontier: Frontier) -> tuple[int, ...]:

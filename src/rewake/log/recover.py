@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 from rewake.log.chain import Chain, LiveSegment, Seals
 from rewake.log.frame import FrameHeader, frame_length_before
-from rewake.log.mark import Frontier, Mark, StripeEnd
+from rewake.log.mark import Frontier, StripeEnd
 from rewake.log.scan import FoundFrame, Window, frames_in, headers_in
 from rewake.log.segment import SEGMENT_HEADER_SIZE
 from rewake.log.store import Store
+from rewake.log.survey import Survey
 from rewake.model.errors import DamagedFrame, DamagedLog
 
 __all__ = ["Recovered", "recover"]
@@ -110,25 +111,19 @@ class _StripeScan:
 
 
 def recover(
-    stores: Sequence[Store],
-    chains: Sequence[Chain],
-    seals: Seals,
-    mark: Mark | None,
-    *,
-    log_id: int,
-    floor: int,
-    settle: bool = False,
+    stores: Sequence[Store], found: Survey, *, log_id: int, settle: bool = False
 ) -> Recovered:
     """The end of the log; DamagedLog when frames that were durable are not there."""
-    start = mark.durable if mark is not None else _beginning(chains, floor)
+    mark = found.mark
+    start = mark.durable if mark is not None else _beginning(found.chains, found.floor)
     scans = []
-    for store, chain, end in zip(stores, chains, start.ends, strict=True):
+    for store, chain, end in zip(stores, found.chains, start.ends, strict=True):
         segments = _from_mark(chain, end, start)
         for segment in segments if settle else ():
             # What the mark says is durable was synced, and may be read from the cache.
             store.settle(segment.id.name, end.offset if segment is segments[0] else 0)
         _check_end(store, end, start, log_id, alone=len(stores) == 1)
-        scan = _StripeScan(store, log_id=log_id, seals=seals)
+        scan = _StripeScan(store, log_id=log_id, seals=found.seals)
         scan.walk(segments, end)
         scans.append(scan)
     return _merged(start, scans)

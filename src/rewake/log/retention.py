@@ -86,10 +86,10 @@ def floor_for(view: View, needs: Needs, retention: Retention, *, anchored: int) 
 
 def trim(stores: Sequence[Store], needs: Needs, retention: Retention) -> Trimmed:
     """Delete what may go.  One trimmer at a time: the log's owner."""
-    viewer = Viewer(stores)
+    viewer = Viewer(stores, adopt=False)
     view, log_id = viewer.view, viewer.log_id
     anchor = read_mark(stores[0], log_id=log_id, stripes=len(stores), anchors_only=True)
-    if anchor is None:
+    if anchor.is_first:
         return Trimmed(view.floor, 0, 0)
     anchored = min(end.segment.first_sequence for end in anchor.durable.ends)
     floor = floor_for(view, needs, retention, anchored=anchored)

@@ -12,9 +12,11 @@ from rewake.log.descriptor import Descriptor, read_descriptor
 from rewake.log.floor import read_floor
 from rewake.log.layout import SegmentId, segment_id
 from rewake.log.mark import read_mark
+from rewake.log.recover import recover
 from rewake.log.scan import FoundFrame, Window, headers_in
 from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader, read_segment_header
 from rewake.log.store import Store
+from rewake.log.survey import believed_mark, survey
 from rewake.model.errors import DamagedFrame, DamagedLog, RewakeError
 
 __all__ = ["Damage", "LogReport", "SegmentReport", "verify"]
@@ -102,6 +104,8 @@ def verify(stores: Sequence[Store]) -> LogReport:
         proven = max(proven, walk.proven)
     report.durable = proven
     _conclude(report)
+    if report.intact:
+        _open_as_others_do(stores, report)
     return report
 
 
@@ -173,10 +177,22 @@ class _SegmentWalk:
         return self._stop
 
 
+def _open_as_others_do(stores: Sequence[Store], report: LogReport) -> None:
+    """What a writer and a reader would refuse is damage here too, though each frame be whole."""
+    assert report.descriptor is not None
+    try:
+        found = survey(stores, report.descriptor)
+        if not found.empty:
+            recover(stores, found, log_id=report.descriptor.log_id)
+    except DamagedLog as error:
+        report.damage = _damage(error)
+
+
 def _read_bounds(stores: Sequence[Store], log_id: int, report: LogReport) -> None:
     try:
         report.first_sequence = read_floor(stores[0], log_id=log_id)
-        mark = read_mark(stores[0], log_id=log_id, stripes=len(stores))
+        first = read_mark(stores[0], log_id=log_id, stripes=len(stores))
+        mark = believed_mark(stores, first, report.first_sequence)
     except DamagedLog as error:
         report.damage = _damage(error)
         return

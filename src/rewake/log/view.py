@@ -6,22 +6,27 @@ and the bytes of fenced writers cannot be met.
 
 A picture is taken while a writer may be going on.  What looks like damage may then be a change half
 seen, so it is looked at again before it is believed.
+
+After power loss the mark may lag, and whole frames behind it may have been acknowledged.  A reader
+that opens the log then does what a writer does before it acknowledges: it makes them durable, and
+looks whether their writer still owns the log.  If it does, no successor has read the log yet, so it
+will find them too.  While a successor is at opening, a reader shows what is proven without that.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rewake.log.chain import Chain, LiveSegment, load_chains
+from rewake.log.chain import Chain, LiveSegment
+from rewake.log.claims import owns
 from rewake.log.descriptor import Descriptor, read_descriptor
-from rewake.log.floor import read_floor
-from rewake.log.mark import Frontier, read_mark
+from rewake.log.mark import MIN_TIMESTAMP, Frontier, read_mark
 from rewake.log.recover import recover
 from rewake.log.store import Store
+from rewake.log.survey import survey
 from rewake.model.errors import DamagedLog
 
-__all__ = ["MIN_TIMESTAMP", "View", "Viewer"]
+__all__ = ["View", "Viewer"]
 
-MIN_TIMESTAMP: Final = -(1 << 63)
 ATTEMPTS: Final = 5
 
 
@@ -48,12 +53,16 @@ class View(NamedTuple):
 
 
 class Viewer:
-    """The current picture of one log, for the cursors that share it."""
+    """The current picture of one log, for the cursors that share it.
 
-    def __init__(self, stores: Sequence[Store]) -> None:
+    Frames behind the mark are adopted when it is made, and never later: who follows a writer goes
+    by what that one says is complete.
+    """
+
+    def __init__(self, stores: Sequence[Store], *, adopt: bool = True) -> None:
         self.stores = stores
         self.descriptor = read_descriptor(stores)
-        self.view = load_view(stores, self.descriptor)
+        self.view = load_view(stores, self.descriptor, adopt=adopt)
 
     @property
     def log_id(self) -> int:
@@ -71,23 +80,26 @@ class Viewer:
 
     def reload(self) -> None:
         """See everything anew, also what has been trimmed meanwhile."""
-        self.view = load_view(self.stores, self.descriptor)
+        renewed = load_view(self.stores, self.descriptor)
+        if renewed.frontier.sequence < self.end_sequence:  # what was adopted stays
+            renewed = renewed._replace(frontier=self.view.frontier)
+        self.view = renewed
 
 
-def load_view(stores: Sequence[Store], descriptor: Descriptor) -> View:
+def load_view(stores: Sequence[Store], descriptor: Descriptor, *, adopt: bool = False) -> View:
     """The log as it is now: all that is complete, also when the mark lags after power loss."""
     for _ in range(ATTEMPTS - 1):
         try:
-            return _load(stores, descriptor)
+            return _load(stores, descriptor, adopt=adopt)
         except (DamagedLog, FileNotFoundError):
             continue
-    return _load(stores, descriptor)
+    return _load(stores, descriptor, adopt=adopt)
 
 
 def refreshed(stores: Sequence[Store], descriptor: Descriptor, view: View) -> View:
     """The log as it is now, given how it was: one look at the mark when nothing else changed."""
     mark = read_mark(stores[0], log_id=descriptor.log_id, stripes=descriptor.stripes)
-    if mark is None or mark.completed.sequence <= view.frontier.sequence:
+    if mark.completed.sequence <= view.frontier.sequence:
         return view
     if all(
         any(live.id == end.segment for live in reversed(chain))
@@ -98,16 +110,18 @@ def refreshed(stores: Sequence[Store], descriptor: Descriptor, view: View) -> Vi
     return renewed if renewed.frontier.sequence >= view.frontier.sequence else view
 
 
-def _load(stores: Sequence[Store], descriptor: Descriptor) -> View:
-    # The mark is read first: the segments it names were published before it was written.
-    log_id = descriptor.log_id
-    mark = read_mark(stores[0], log_id=log_id, stripes=descriptor.stripes)
-    floor = read_floor(stores[0], log_id=log_id)
-    chains, seals = load_chains(stores, log_id=log_id, floor=floor)
-    if mark is None and not all(chains):
-        return View(0, 0, MIN_TIMESTAMP, chains, Frontier(0, 0, MIN_TIMESTAMP, ()))
-    recovered = recover(stores, chains, seals, mark, log_id=log_id, floor=floor)
-    complete = max(recovered.proven, mark.completed.sequence if mark else 0)
+def _load(stores: Sequence[Store], descriptor: Descriptor, *, adopt: bool) -> View:
+    found = survey(stores, descriptor)
+    if found.empty:
+        return View(0, 0, MIN_TIMESTAMP, found.chains, Frontier(0, 0, MIN_TIMESTAMP, ()))
+    recovered = recover(stores, found, log_id=descriptor.log_id)
+    complete = max(recovered.proven, found.mark.completed.sequence if found.mark else 0)
+    if adopt and recovered.end.sequence > complete:
+        recovered = recover(stores, found, log_id=descriptor.log_id, settle=True)
+        if owns(stores[0], max(chain[-1].id.epoch for chain in found.chains)):
+            complete = max(complete, recovered.end.sequence)
+    first = max(
+        (chain[0].header for chain in found.chains), key=lambda header: header.id.first_sequence
+    )
     frontier = recovered.frontier_at(complete)
-    first = max((chain[0].header for chain in chains), key=lambda header: header.id.first_sequence)
-    return View(floor, first.position, first.timestamp, chains, frontier)
+    return View(found.floor, first.position, first.timestamp, found.chains, frontier)

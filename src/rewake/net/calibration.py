@@ -40,6 +40,7 @@ from rewake.recovery.policies.policy import Extent, OpenOnly
 from rewake.recovery.rates import Costs, RecoveryRates
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.local import LocalStore
+from rewake.stores.private import FOLDER_MODE, make_private_folder, private_opener
 
 __all__ = [
     "HOPS_MS",
@@ -202,7 +203,7 @@ def calibration(folder: Path) -> Costs:
     try:
         return Costs.from_json(json.loads((folder / _FILE).read_bytes()))
     except (OSError, ValueError, UsageError):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         costs = calibrate(folder)
     store = LocalStore(folder, create=True)
     try:
@@ -232,8 +233,9 @@ def keep_rates(folder: Path, node: str, rates: RecoveryRates, figures: dict[str,
     draft = path.with_suffix(".tmp")
     kept = Kept(time.time(), rates.kept(), figures)
     with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        draft.write_text(json.dumps(kept._asdict(), indent=1))
+        path.parent.mkdir(FOLDER_MODE, exist_ok=True)
+        with open(draft, "w", opener=private_opener) as file:
+            file.write(json.dumps(kept._asdict(), indent=1))
         draft.replace(path)
 
 

@@ -37,6 +37,7 @@ from rewake.node.messages import (
 from rewake.node.outbox import Outbox
 from rewake.node.packets import event_of
 from rewake.node.producers import MOST_WINDOW_BYTES
+from rewake.stores.places import local_path
 
 ENDPOINT_FILE = "endpoint.json"
 _RETRY_SECONDS = 0.05
@@ -54,7 +55,7 @@ class Endpoint(NamedTuple):
     @classmethod
     def of(cls, folder: str | Path) -> Endpoint:
         """The endpoint of the query that runs in `folder`."""
-        path = Path(folder) / ENDPOINT_FILE
+        path = local_path(folder) / ENDPOINT_FILE
         try:
             value = json.loads(path.read_text())
             host, port = value["address"]

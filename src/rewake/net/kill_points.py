@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewake.model.errors import UsageError
+from rewake.stores.private import make_private_folder, private_opener
 
 # What a node is told; the point is passed when it has answered and nothing is performed yet.
 _EVENTS = (
@@ -113,11 +114,11 @@ class KillPoints:
 
 def _count_attempt(path: Path) -> int:
     """One more attempt; how many there have been."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     _append(path, ".")
     return path.stat().st_size
 
 
 def _append(path: Path, text: str) -> None:
-    with path.open("a") as file:
+    with open(path, "a", opener=private_opener) as file:
         file.write(text)

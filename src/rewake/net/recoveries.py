@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from rewake.stores.private import FOLDER_MODE, private_opener
+
 __all__ = ["KeptRecovery", "keep_recovery", "kept_recoveries"]
 
 _FOLDER: Final = "recoveries"
@@ -49,8 +51,8 @@ def keep_recovery(folder: Path, node: str, recovery: KeptRecovery) -> None:
     """Add a line; a measurement is not worth failing for: without room there is none."""
     path = folder / _FOLDER / f"{node}.jsonl"
     with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
+        path.parent.mkdir(FOLDER_MODE, exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=private_opener) as file:
             file.write(json.dumps(asdict(recovery)) + "\n")
 
 

@@ -25,6 +25,7 @@ from rewake.net.kill_points import Fault
 from rewake.net.node_host import NodeTask
 from rewake.net.processes import Launcher, Processes
 from rewake.node.limits import NodeLimits
+from rewake.stores.places import local_path
 
 
 class QueryFailed(RewakeError):
@@ -55,7 +56,7 @@ class RunningQuery:
         allow_remote: bool = False,
     ) -> None:
         self.plan = plan
-        self.folder = Path(folder)
+        self.folder = local_path(folder)
         self._launcher = launcher
         faults = tuple(faults)
         self._host = CoordinatorHost(

@@ -37,6 +37,7 @@ from rewake.net.shard_folder import ShardFolder
 from rewake.net.shard_wire import Disconnected, ShardConnection
 from rewake.node.messages import Address
 from rewake.operators.row_digest import RowDigest
+from rewake.stores.private import make_private_folder, private_opener, put_right
 
 __all__ = [
     "Rows",
@@ -261,9 +262,10 @@ def host_address(folder: ShardFolder, listen: str, watched: Process) -> Address:
     registration = folder.registration(watched)
     if (found := _running(registration)) is not None:
         return found
-    folder.hosts.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder.hosts)
+    put_right(folder.path)
     # Of all tasks of this executor, one starts it and the others wait here.
-    with registration.with_suffix(".starting").open("w") as starting:
+    with open(registration.with_suffix(".starting"), "w", opener=private_opener) as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
         if (found := _running(registration)) is not None:
             return found
@@ -275,7 +277,7 @@ def _start(folder: ShardFolder, listen: str, watched: Process, registration: Pat
     log = registration.with_suffix(".log")
     with suppress(FileNotFoundError):
         registration.unlink()
-    with log.open("ab") as said:
+    with open(log, "ab", opener=private_opener) as said:
         starting = subprocess.Popen(
             [*command, str(watched), _IDLE_SECONDS],
             stdin=subprocess.DEVNULL,

@@ -33,6 +33,8 @@ from rewake.model.errors import DamagedLog, OtherOperator, StorageFault, UsageEr
 from rewake.net.ancestry import Process
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
+from rewake.stores.places import local_path
+from rewake.stores.private import FILE_MODE, make_private_folder, private_opener
 
 __all__ = ["Owner", "ShardFolder", "holder_text", "new_identity"]
 
@@ -57,7 +59,7 @@ class ShardFolder:
     """Paths and small files of one `at`."""
 
     def __init__(self, at: str) -> None:
-        self.path = Path(at)
+        self.path = local_path(at)
 
     def shard(self, number: int) -> Path:
         """The folder of a shard's log."""
@@ -103,7 +105,8 @@ class ShardFolder:
         """
         draft = self.path / f".told.{secrets.token_hex(8)}"
         try:
-            draft.write_text(batch)
+            with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
+                file.write(batch)
             draft.rename(self.path / "told")
         except OSError as error:
             raise StorageFault(f"cannot write {self.path / 'told'}: {error}") from error
@@ -173,7 +176,7 @@ class ShardFolder:
         if not self.check_operator(wanted):
             described = {"format": _FORMAT, "id": identity or new_identity(), **wanted}
             text = json.dumps(described, indent=1) + "\n"
-            self._create("operator.json", text.encode(), 0o644)
+            self._create("operator.json", text.encode(), FILE_MODE)
             self.check_operator(wanted)
 
     # --- the token ---------------------------------------------------------------------------
@@ -184,7 +187,7 @@ class ShardFolder:
         with suppress(FileNotFoundError):
             return Token.from_text(path.read_text())
         fresh = Token(secrets.token_bytes(TOKEN_BYTES))
-        self._create("token", fresh.reveal().encode(), 0o600)
+        self._create("token", fresh.reveal().encode(), FILE_MODE)
         return Token.from_text(path.read_text())
 
     def _create(self, name: str, data: bytes, mode: int) -> None:
@@ -192,7 +195,7 @@ class ShardFolder:
         folder = self.path
         draft = folder / f".{name}.{secrets.token_hex(8)}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
             descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
             try:
                 os.write(descriptor, data)

@@ -42,6 +42,7 @@ from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 from rewake.node.messages import Address
 from rewake.node.shard_batches import BatchIdentity, BatchRecord
 from rewake.operators.row_digest import RowDigest
+from rewake.stores.private import private_opener
 
 if TYPE_CHECKING:
     from rewake.net.shard_state import Description, ShardState
@@ -329,7 +330,8 @@ def _serve_while_wanted(
     host.start()
     _sweep(registration.parent)
     draft = registration.with_suffix(".draft")
-    draft.write_text(json.dumps({"address": list(host.address), "pid": os.getpid()}))
+    with open(draft, "w", opener=private_opener) as file:
+        file.write(json.dumps({"address": list(host.address), "pid": os.getpid()}))
     draft.rename(registration)
     threading.Thread(target=_prepare, args=(host.folder,), daemon=True).start()
     while not host.stopping.wait(_LOOK_SECONDS):

@@ -9,6 +9,7 @@ from rewake.graph.query import Query
 from rewake.net.running import RunningQuery
 from rewake.spark.job import SparkNodes
 from rewake.spark.session import local_session
+from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ def start(
     exactly once.  Without a session a local one is started, and stopped with the query.  `options`
     are those of `RunningQuery`.
     """
+    folder = local_path(folder)
     plan = query.plan()
     if session is not None:
         return RunningQuery(plan, folder, SparkNodes(session), **options)

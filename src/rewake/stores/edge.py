@@ -12,6 +12,7 @@ from rewake.log.log import Log
 from rewake.log.pipeline import Limits, Mode
 from rewake.log.reader import LogReader
 from rewake.stores.local import LocalStore
+from rewake.stores.private import put_right
 from rewake.stores.writer import LogWriter
 
 __all__ = ["create_log", "local_stores", "open_log_reader", "open_log_writer"]
@@ -43,6 +44,8 @@ def open_log_writer(
     """Become the log's writer.  Without an epoch, only if nobody else is; with one, regardless."""
     with ExitStack() as stack:
         stores = local_stores(paths, stack=stack)
+        for store in stores:
+            put_right(store.path)
         point = Log.open_for_append(
             stores, epoch=epoch, holder=holder or _process_name(), tag=secrets.randbits(32)
         )

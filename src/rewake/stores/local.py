@@ -28,6 +28,8 @@ from typing import Final, NamedTuple
 from rewake.log.frame import Buffer
 from rewake.model.errors import NotALog, StorageFault, StorageFull
 from rewake.model.names import checked_name
+from rewake.stores.places import local_path
+from rewake.stores.private import FILE_MODE, make_private_folder, put_right
 
 __all__ = ["LocalStore"]
 
@@ -87,12 +89,17 @@ class _Reporting(NamedTuple):
 
 
 class LocalStore:
-    """A directory of files."""
+    """A directory of files, for this user alone unless told otherwise (see `private`)."""
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = False, private: bool = True
+    ) -> None:
+        self.path = local_path(path)
+        self._file_mode = FILE_MODE if private else 0o666
         if create:
-            _make_directory(self.path)
+            _make_directory(self.path, private=private)
+            if private:
+                put_right(self.path)
         try:
             self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -113,7 +120,7 @@ class LocalStore:
         checked_name(name)
         with self._reporting("create", name):
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-            descriptor = os.open(name, flags, 0o644, dir_fd=self._directory)
+            descriptor = os.open(name, flags, self._file_mode, dir_fd=self._directory)
             self._keep_open(name, descriptor)
         try:
             self.write(name, 0, (data,))
@@ -172,11 +179,19 @@ class LocalStore:
                 os.posix_fadvise(self._descriptor(which), first, last - first, advice)
 
     def settle(self, name: str, offset: int = 0) -> None:
-        """Sync, and drop cached pages: after a failed sync they may differ from the medium."""
-        self.sync(name)
+        """Sync, and drop cached pages: after a failed sync they may differ from the medium.
+
+        Through a descriptor that can only read, so that readers may do it, too.
+        """
+        checked_name(name)
         first = offset - offset % LARGEST_PAGE
-        with self._reporting("settle", name):
-            os.posix_fadvise(self._descriptor(name), first, 0, os.POSIX_FADV_DONTNEED)
+        with self._reporting("settle", name, full=StorageFault):
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+            try:
+                os.fdatasync(descriptor)
+                os.posix_fadvise(descriptor, first, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
     def sync_directory(self) -> None:
         """Make creations, renames and deletions durable."""
@@ -215,7 +230,7 @@ class LocalStore:
             return True
         with self._reporting("lock", LOCK_NAME):
             flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
-            descriptor = os.open(LOCK_NAME, flags, 0o644, dir_fd=self._directory)
+            descriptor = os.open(LOCK_NAME, flags, self._file_mode, dir_fd=self._directory)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -272,11 +287,15 @@ class LocalStore:
         return _Reporting(self.path, action, name, full)
 
 
-def _make_directory(path: Path) -> None:
-    if path.is_dir():
-        return
+def _make_directory(path: Path, *, private: bool) -> None:
+    there = path.is_dir()
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        if private:
+            make_private_folder(path)
+        elif not there:
+            path.mkdir(parents=True, exist_ok=True)
+        if there:
+            return
         parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(parent)

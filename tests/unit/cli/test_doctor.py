@@ -76,5 +76,13 @@ def test_this_machine_is_examined_for_everything(tmp_path: Path) -> None:
     """The real checks run together and leave nothing behind."""
     names = [finding.name for finding in doctor_module.examine(tmp_path)]
     assert {"python", "numpy", "numba", "pyarrow", "pyspark", "java"} <= set(names)
-    assert names[-6:] == ["cores", "memory", "disk", "sync", "loopback", "numba cache"]
+    assert names[-7:] == [
+        "cores",
+        "memory",
+        "disk",
+        "sync",
+        "privacy",
+        "loopback",
+        "numba cache",
+    ]
     assert list(tmp_path.iterdir()) == []

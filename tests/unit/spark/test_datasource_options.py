@@ -70,7 +70,7 @@ def test_a_streaming_read_starts_anywhere(value: str, expected: object) -> None:
         (None, {"fromPostion": "1"}, "no option 'fromPostion'; did you mean 'fromPosition'?"),
         (None, {"zzz": "1"}, "no option 'zzz'. Options: path, stream"),
         (None, {"paths": "[]"}, "one stream at a time"),
-        (None, {"path": "s3://bucket/x"}, "not from s3:; mount it"),
+        (None, {"path": "s3://bucket/x"}, "is on s3:, .*: mount it"),
         (None, {"path": " "}, "option path is empty"),
         (None, {"kind": "windows"}, "kind='windows'; give results, control or state"),
         (None, {"metadata": "yes"}, "metadata='yes'; give true or false"),

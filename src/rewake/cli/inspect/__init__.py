@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.paths import path_of
 from rewake.model.errors import UsageError
 
 __all__ = ["inspect"]
@@ -17,7 +18,9 @@ inspect = typer.Typer(
 
 Paths = Annotated[
     list[Path],
-    typer.Argument(metavar="PATH", help="The log's folder; of a striped log, all of them."),
+    typer.Argument(
+        parser=path_of, metavar="PATH", help="The log's folder; of a striped log, all of them."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 _LAST = 20

@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
+from rewake.stores.places import local_path
 
 __all__ = [
     "CONTROL",
@@ -90,15 +90,7 @@ def _text(name: str, value: str) -> str:
 
 
 def _path(name: str, value: str) -> str:
-    parts = urlsplit(_text(name, value))
-    if parts.scheme == "file":
-        return os.path.abspath(unquote(parts.path))
-    if parts.scheme:
-        raise UsageError(
-            f"{name} {value!r}: streams are read from local or mounted file systems, not from "
-            f"{parts.scheme}:; mount it, and give the path that all of Spark's machines see"
-        )
-    return os.path.abspath(value.strip())
+    return os.path.abspath(local_path(_text(name, value)))
 
 
 def _kind(name: str, value: str) -> str:

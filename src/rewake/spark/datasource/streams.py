@@ -26,6 +26,7 @@ from rewake.log.descriptor import Descriptor, read_descriptor
 from rewake.log.layout import DESCRIPTOR
 from rewake.model.errors import DamagedLog, NotALog, SchemaMismatch, UsageError
 from rewake.stores.edge import local_stores
+from rewake.stores.places import local_path
 
 __all__ = [
     "Shard",
@@ -57,7 +58,7 @@ class Shard:
 
 def find_shards(path: str, stream: str | None = None) -> tuple[Shard, ...]:
     """The shards of the stream at `path`, or of the stream of that name in a query's folder."""
-    folder = Path(path)
+    folder = local_path(path)
     if (folder / STREAMS_FILE).is_file():
         return _of_query(folder, stream)
     if stream is not None:

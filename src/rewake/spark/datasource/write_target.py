@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -27,6 +26,7 @@ from rewake.log.layout import DESCRIPTOR
 from rewake.model.errors import LogExists, LogInUse, NotALog, SchemaMismatch, UsageError
 from rewake.spark.datasource.columns import METADATA, arrow_schema
 from rewake.spark.datasource.staging import Layout
+from rewake.stores.places import local_path
 
 __all__ = ["WriteOptions", "committer", "prepared_layout", "write_options"]
 
@@ -75,13 +75,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _path(value: str) -> str:
-    parts = urlsplit(value.strip())
-    if parts.scheme not in ("", "file"):
-        raise UsageError(
-            f"path {value!r}: streams are on local or mounted file systems, not on "
-            f"{parts.scheme}:; mount it, and give the path that all of Spark's machines see"
-        )
-    return os.path.abspath(unquote(parts.path) if parts.scheme else value.strip())
+    return os.path.abspath(local_path(value))
 
 
 def _columns(value: str | None) -> tuple[str, ...] | None:

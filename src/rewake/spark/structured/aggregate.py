@@ -26,6 +26,7 @@ from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
 from rewake.operators.windows import CountWindow, TimeWindow, goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
+from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +94,7 @@ def aggregate(
         spec=spec,
         described=described,
         reads=tuple(dict.fromkeys(each for each in read if each)),
-        at=os.path.abspath(at),
+        at=os.path.abspath(local_path(at)),
         name=called,
         order_by=_order(spec, order_by, called),
         shards=shards,

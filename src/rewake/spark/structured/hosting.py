@@ -30,6 +30,7 @@ from rewake.spark.structured.observe import observed
 from rewake.spark.structured.task import ShardTask, with_figures
 from rewake.spark.structured.waking import wake_from_driver
 from rewake.spark.structured.worker import entry_of
+from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ class OrderMatters(UserWarning):
 
 def named(name: str | None, at: str | os.PathLike[str], default: str) -> str:
     """What the operator is called: by default as its folder."""
-    return checked_name(name or os.path.basename(os.path.abspath(at)) or default)
+    return checked_name(name or os.path.basename(os.path.abspath(local_path(at))) or default)
 
 
 def order_of(order_by: Columns | bool, name: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import ShardParts, first_record, parts_of
 from rewake.recovery.self_contained import SelfContained, repeat
 from rewake.stores import create_log, open_log_reader, open_log_writer
+from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
 
     The query must have been stopped, after a batch that all shards have taken.
     """
+    at, to = local_path(at), local_path(to)
     if not 1 <= shards <= MAX_SHARDS:
         raise UsageError(f"shards is a number from 1 to {MAX_SHARDS}, not {shards}")
     source, target = ShardFolder(str(at)), ShardFolder(str(to))

@@ -27,6 +27,7 @@ from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.windows import goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
+from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +88,7 @@ def process(
         spec=spec,
         described=described,
         reads=None,
-        at=os.path.abspath(at),
+        at=os.path.abspath(local_path(at)),
         name=called,
         order_by=_order(spec, order_by, called),
         shards=shards,
