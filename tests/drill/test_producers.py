@@ -12,7 +12,7 @@ import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
 
 import rewake
-from rewake.model.errors import ProducerSuperseded
+from rewake.model.errors import ProducerSuperseded, UsageError
 from rewake.net.client import Producer
 
 SCHEMA = pa.schema([("name", pa.string()), ("at", pa.int64())])
@@ -161,3 +161,19 @@ def test_an_end_that_was_flushed_outlives_the_entry(tmp_path: Path) -> None:
         b.flush()
         b.close()
         assert running.await_end(PATIENCE_SECONDS), running.status()
+
+
+def test_a_producer_stays_with_its_shard_of_an_entry(tmp_path: Path) -> None:
+    """Also while that is down and another runs: positions are those of one node."""
+    query = rewake.Query("producers")
+    query.entry("entry", SCHEMA, shards=2).to_stream("entry")
+    with rewake.start_processes(query, tmp_path / "q") as running:
+        running.await_start()
+        with running.produce("entry") as zero, running.produce("entry", shard=1) as one:
+            send(zero, rows("a", 0, 3))
+            send(one, rows("a", 0, 5))
+            running.signal_node("entry-0")
+            send(zero, rows("a", 3, 4))
+            assert (zero.position, one.position) == (4, 5)
+        with pytest.raises(UsageError, match="no entry 'entry' with a shard 2"):
+            running.produce("entry", shard=2)

@@ -200,9 +200,8 @@ class Subscription(Client):
                 f"the query has {found.shards} shards of a stream {self._stream!r}, not shard "
                 f"{self._shard}; `explain()` lists its streams"
             )
-        for place in found.places:
-            if _is_shard(self._shard, place, found):
-                node, output, host, port, epoch = place
+        for node, output, host, port, epoch in found.places:
+            if self._is_shard(node, found):
                 message = Subscribe(node, output, self._name, 0, self.position, epoch)
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
@@ -218,6 +217,9 @@ class Subscription(Client):
             log.close()
             return None
         return self._fresh(event)
+
+    def _is_shard(self, node: str, found: Found) -> bool:
+        return found.shards == 1 or node.endswith(f"-{self._shard}")
 
     def _take(self, connection: Connection, message: Any) -> StreamEvent | None:
         if connection is not self._connection:
@@ -349,19 +351,32 @@ class Producer(Client):
 
     def _dial(self) -> None:
         self._connection = None
-        found = self._find(self._entry)
-        if self._shard >= found.shards:
-            raise UsageError(
-                f"the query has no entry {self._entry!r} with a shard {self._shard}; `explain()` "
-                "lists its streams"
-            )
-        place = next((each for each in found.places if _is_shard(self._shard, each, found)), None)
+        place = self._place_in(self._find(self._entry))
         if place is None:
             self._loop.run_once(_RETRY_SECONDS)
             return
         node, _, host, port, epoch = place
         self._connection = self._open((host, port), self._outbox.hello(node))
         self._place = (node, epoch)
+
+    def _place_in(self, found: Found) -> list[Any] | None:
+        """Where the entry's node runs: the same one always; None when it does not run now."""
+        # A node whose output is divided by key has a place for each part.
+        nodes = {each[0]: each for each in found.places}
+        known, _ = self._place
+        if known:
+            return nodes.get(known)
+        if found.shards and len(found.places) < found.shards:
+            return None  # which shards there are is known when all run
+        if len(nodes) == 1 and self._shard == 0:
+            return found.places[0]
+        for node, place in nodes.items():
+            if node.endswith(f"-{self._shard}"):
+                return place
+        raise UsageError(
+            f"the query has no entry {self._entry!r} with a shard {self._shard}; `explain()` lists "
+            "its streams"
+        )
 
     def _step(self, timeout: float) -> None:
         self._outbox.check()
@@ -394,10 +409,6 @@ class Producer(Client):
         if self._connection is not None:
             for packet in self._outbox.unsent():
                 self._connection.send(packet)
-
-
-def _is_shard(shard: int, place: list[Any], found: Found) -> bool:
-    return found.shards == 1 or str(place[0]).endswith(f"-{shard}")
 
 
 def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any) -> Subscription:

@@ -33,7 +33,7 @@ import pyarrow as pa
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog, InvalidName
-from rewake.model.names import checked_name
+from rewake.model.names import MAX_NAME_LENGTH, checked_name
 from rewake.model.stream_event import IDLE, NO_TIME, StreamEvent, no_tuples
 from rewake.node.commands import Answer, Confirm, Disconnect, NodeCommand
 from rewake.node.input_merge import InputMerge
@@ -47,7 +47,6 @@ MOST_PRODUCERS: Final = 1024
 MOST_WINDOW_BYTES: Final = 64 << 20
 # An entry has one channel, which all its producers share.
 _CHANNEL: Final = 0
-_COLUMNS: Final = 7
 
 
 class Known(NamedTuple):
@@ -312,14 +311,17 @@ def producers_in(frame: Frame) -> tuple[dict[str, Known], bool]:
     payload = frame.section(SectionKind.PRODUCERS)
     columns = unpack_columns(payload) if payload is not None else []
     sizes = [column.size for column in columns]
-    if len(columns) != _COLUMNS or sizes[1:] != [sizes[1]] * 5 + [1]:
+    kinds = [column.dtype for column in columns]
+    if kinds != [np.uint8] + [np.int64] * 6 or sizes[1:] != [sizes[1]] * 5 + [1]:
         raise DamagedFrame(
             f"frame {frame.sequence} does not say whose its tuples are: the log is not that of an "
             "entry, or was written before producers had names; start the query in a new folder"
         )
     text, lengths = columns[0].tobytes(), columns[1]
     ends = np.cumsum(lengths)
-    if np.any(lengths <= 0) or int(ends[-1] if ends.size else 0) != len(text):
+    if np.any((lengths <= 0) | (lengths > MAX_NAME_LENGTH)) or int(
+        ends[-1] if ends.size else 0
+    ) != len(text):
         raise DamagedFrame(f"frame {frame.sequence} has names of producers that are none")
     try:
         names = [
