@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rewake.log.memory import PowerLost
 from rewake.log.store import publish
-from rewake.model.errors import StorageFault
+from rewake.model.errors import StorageFault, StorageFull
 from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillAttempt, Persist, Tell
 from rewake.node.messages import Address, Failed, Finished, Heartbeat, Peer, Register
 from rewake.sim.network import Connection, Endpoint
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DRIVER = "driver"
 _STATE = "coordinator.json"
 _TICK_MS = 50.0
+_FULL_MS = 250.0
 
 
 class CoordinatorHost(Endpoint):
@@ -115,6 +116,10 @@ class CoordinatorHost(Endpoint):
         command = self._persisting[0]
         try:
             publish(self._store, _STATE, json.dumps(command.state, sort_keys=True).encode())
+        except StorageFull as error:
+            self.coordinator.stalled(str(error))
+            self.after(_FULL_MS, self._persist)
+            return
         except StorageFault as error:
             self.die(f"its state cannot be kept: {error}")
             return

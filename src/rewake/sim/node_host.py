@@ -260,7 +260,10 @@ class NodeHost(Endpoint):
 
     def _heartbeat(self) -> None:
         if self._control is not None:
-            self._control.send(self, Heartbeat(self.plan.name, self.epoch))
+            progress = {} if self.node is None else self.node.progress()
+            if self.node is not None:
+                progress["recovering"] = self.node.recovering
+            self._control.send(self, Heartbeat(self.plan.name, self.epoch, progress))
         self.after(HEARTBEAT_MS, self._heartbeat)
 
     def _durable(self, frames: int) -> None:
