@@ -208,8 +208,8 @@ class CoordinatorHost:
         """This thread ends: nobody may wait for it, and nodes shall notice at once."""
         self.error = error
         self._announce_end()
-        with suppress(Exception):
-            self._loop.close()
+        for connection in list(self._connections.values()):
+            connection.close()
 
     def _take_orders(self) -> None:
         while self._orders:

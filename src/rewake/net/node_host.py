@@ -229,13 +229,15 @@ class NodeHost:
         """
         assert self._control is not None
         assert self._welcome is not None
-        folder = Path(self._task.folder)
+        log = Path(self._task.folder) / "nodes" / self._plan.name
         told = {"starting": True, "recovering": True, "stalled": True, "trouble": str(error)}
-        while self._stop is None and not has_room(folder, f".{self._plan.name}.room"):
+        room = False
+        while self._stop is None and not room:
             self._control.send(Heartbeat(self._plan.name, self._welcome.epoch, told))
             until = self._loop.now() + _FULL_SECONDS
             while self._loop.now() < until and self._stop is None:
                 self._loop.run_once(_IDLE_SECONDS)
+            room = has_room(log)
         if self._stop is None:
             raise error
         return self._stop

@@ -75,6 +75,7 @@ class Processes:
         self._tasks: dict[str, NodeTask] = {}
         self._running: dict[str, BaseProcess] = {}
         self._due: list[str] = []
+        self._launched = 0
         self._rest_until_ms = float("-inf")
         self._supervision = Supervision(_ATTEMPTS_IN_VAIN)
         self._stopping = threading.Event()
@@ -84,6 +85,7 @@ class Processes:
         self._driver = driver
         self._tasks = {task.plan.name: task for task in tasks}
         self._supervision.started(_FORK_SERVER, _now_ms())
+        self._supervision.heard(_FORK_SERVER, _now_ms(), self._launched)
         self._due = list(self._tasks)
         self._launch_due()
         self._thread = watcher(
@@ -106,15 +108,19 @@ class Processes:
         process.daemon = True
         process.start()
         self._running[name] = process
+        self._launched += 1
         self._supervision.started(name, _now_ms())
 
     def _lost_server(self, how: str) -> None:
-        """The fork server died: rest, and let `_launch` start another one."""
+        """The fork server died: rest, and let `_launch` start another one.
+
+        It got somewhere if it forked a process; only one that never does is given up.
+        """
         now = _now_ms()
         if now < self._rest_until_ms:
             return  # the same death, seen by another of its processes
         self._rest_until_ms = now + _REST_MS
-        self._supervision.heard(_FORK_SERVER, now)
+        self._supervision.heard(_FORK_SERVER, now, self._launched)
         if self._supervision.ended(_FORK_SERVER):
             self._driver.fail(
                 f"no process can be started: {_FORK_SERVER} died {_ATTEMPTS_IN_VAIN} times in a "

@@ -11,10 +11,11 @@ __all__ = ["has_room"]
 _ENOUGH_BYTES: Final = 64 << 10
 
 
-def has_room(folder: Path, name: str) -> bool:
-    """Try: what a file system says of its free space knows no quota and no reserve."""
-    path = folder / name
+def has_room(folder: Path) -> bool:
+    """Try, beside the folder: what a file system says of its space knows of no quota."""
+    path = folder.parent / f".{folder.name}.room"
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.write(bytes(_ENOUGH_BYTES))
             file.flush()
