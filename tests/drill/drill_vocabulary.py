@@ -189,6 +189,7 @@ class Drill:
         stream: str = "averages",
         launcher: Launcher | None = None,
         reading: bool = True,
+        settings: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.folder = folder
@@ -197,7 +198,7 @@ class Drill:
         self.query = query or averages(self.gate, tuples=tuples, **options)
         self.launcher = launcher or Processes()
         self.running = RunningQuery(
-            self.query.plan(), folder / "query", self.launcher, faults=faults
+            self.query.plan(), folder / "query", self.launcher, faults=faults, **(settings or {})
         )
         self.plan = self.running.plan
         self._launched: list[Any] = []
@@ -293,6 +294,18 @@ class Drill:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def fork_servers() -> list[int]:
+    """The processes below this one that fork nodes."""
+    return [pid for pid in _children_of(os.getpid()) if "forkserver import main" in _command(pid)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def children() -> list[int]:

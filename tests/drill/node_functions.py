@@ -1,6 +1,13 @@
 """Functions that queries of the tests give to their nodes, which import this module for them."""
 
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,3 +61,57 @@ def value_unless_large(windows: Windows) -> np.ndarray:
         if (windows.values[first:last] > 2**61).any():
             raise ValueError("a value is very large")
     return windows.values[np.maximum(windows.last - 1, 0)].astype(float)
+
+
+# --- functions that end their process ------------------------------------------------------------
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _leave_in_a_thread() -> None:
+    threading.Thread(target=os._exit, args=(0,)).start()
+    time.sleep(60.0)
+
+
+# Ways in which a process ends although nobody has told the node to leave.
+WAYS: dict[str, Callable[[], Any]] = {
+    "sys.exit(0)": lambda: sys.exit(0),
+    "os._exit(0)": lambda: os._exit(0),
+    "exec of a program that succeeds": lambda: os.execv("/bin/true", ["true"]),
+    "os._exit(0) in a thread": _leave_in_a_thread,
+    "KeyboardInterrupt": _interrupt,
+    "SIGTERM to itself": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "a fault of memory": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+}
+
+
+def leaving(way: str, mark: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """All tuples as they are; in the middle of them the process ends, but only once if `mark`."""
+    times = batch.column("item_time").cast(pa.int64()).to_numpy()
+    if times.size and times[-1] >= MIDDLE and not (mark and Path(mark).exists()):
+        if mark:
+            Path(mark).touch()
+        WAYS[way]()
+    return batch
+
+
+# The time of some tuple near position 80,000.
+MIDDLE = 1_700_000_000_000_000 + 80_000 * 10
+
+
+class LeavesWhenLoaded:
+    """A function with which the process that loads it ends, once."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        if not Path(state["mark"]).exists():
+            Path(state["mark"]).touch()
+            sys.exit(0)
+        self.__dict__.update(state)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch

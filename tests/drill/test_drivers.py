@@ -26,7 +26,7 @@ from rewake.connectors import read_parts
 from rewake.model.errors import UsageError
 from rewake.net.client import ENDPOINT_FILE
 from rewake.net.processes import Processes
-from rewake.net.running import RunningQuery
+from rewake.net.running import QueryFailed, RunningQuery
 
 
 def test_a_query_that_is_stopped_goes_on_when_started_again(tmp_path: Path) -> None:
@@ -159,20 +159,37 @@ def test_two_drivers_on_one_folder_are_refused(tmp_path: Path) -> None:
 
 def test_a_launcher_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     """Half of the nodes had been started."""
-
-    class Failing(Processes):
-        def _launch(self, name: str) -> None:
-            if name == "averages":
-                raise OSError("no more processes")
-            super()._launch(name)
-
     plan = averages(tmp_path / "gate").plan()
-    with pytest.raises(OSError, match="no more processes"):
-        RunningQuery(plan, tmp_path / "query", Failing())
+    with pytest.raises(RuntimeError, match="no more"):
+        RunningQuery(plan, tmp_path / "query", Failing(RuntimeError("no more")))
     assert not (tmp_path / "query" / ENDPOINT_FILE).exists()
     with Drill(tmp_path) as drill:
         drill.finish()
     drill.check()
+
+
+def test_processes_that_cannot_be_started_for_a_while_end_the_query(tmp_path: Path) -> None:
+    """The machine may have room for them in a moment; after three attempts in vain it is told."""
+    plan = averages(tmp_path / "gate").plan()
+    with (
+        RunningQuery(plan, tmp_path / "query", Failing(OSError("no more"))) as running,
+        pytest.raises(QueryFailed, match=r"no process can be started.*OSError: no more"),
+    ):
+        running.await_end(60.0)
+    assert not (tmp_path / "query" / ENDPOINT_FILE).exists()
+
+
+class Failing(Processes):
+    """Starts all nodes but one."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def _launch(self, name: str) -> None:
+        if name == "averages":
+            raise self._error
+        super()._launch(name)
 
 
 def test_nothing_is_left_behind_after_a_stop(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,39 @@ def test_a_killed_node_is_started_again_and_no_other(
     assert len(attempts(tmp_path, 0)) == len(attempts(tmp_path, 2)) == 1
     assert job.submitted == 1
     assert failures == []
+
+
+def test_tasks_that_return_before_their_query_is_over_are_started_again(
+    node_session: "SparkSession", tmp_path: Path, failures: list[str]
+) -> None:
+    """Spark takes them for done; with a query that is never over they are given up in the end."""
+    over = tmp_path / "over"
+    job = NodeJob(node_session, 1, _returning(over, 2), failures.append, over=over.exists)
+    job.start()
+    assert job.wait(60.0)
+    assert (job.submitted, failures) == (2, [])
+    never = NodeJob(
+        node_session, 1, _returning(tmp_path / "never", 99), failures.append, over=lambda: False
+    )
+    never.start()
+    assert never.wait(60.0)
+    assert never.submitted == 3
+    assert "returned before the query was over (they say: life 3)" in failures[0]
+
+
+def _returning(over: Path, lives: int) -> Callable[[int], str]:
+    """A node that returns; the query is over after so many of its lives."""
+    lived = over.with_suffix(".lives")
+
+    def entry(_number: int) -> str:
+        with lived.open("a") as file:
+            file.write(".")
+        life = lived.stat().st_size
+        if life == lives:
+            over.touch()
+        return f"life {life}"
+
+    return entry
 
 
 def test_other_work_goes_on_beside_the_nodes(job: NodeJob, node_session: "SparkSession") -> None:

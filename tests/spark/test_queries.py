@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from query_vocabulary import (
 )
 from task_vocabulary import alive, require_spark, until
 
+import rewake
 from rewake.lab.drill.run import Watcher
 from rewake.lab.drill.starting_gun import fire
 from rewake.net.running import QueryFailed, RunningQuery
@@ -151,6 +153,43 @@ def _broken():
     query = rewake.Query("broken")
     source = rewake.ItemSource(rewake.ItemStream(1, 100), tuples=10_000, event_tuples=1_000)
     query.source("items", source).map(doubtful, name="doubtful").to_stream("out")
+    return query
+
+
+@pytest.mark.parametrize("way", ["sys.exit(0)", "os._exit(0)", "SIGTERM to itself"])
+def test_a_task_that_leaves_unasked_comes_back(
+    node_session: "SparkSession", tmp_path: Path, way: str
+) -> None:
+    """Spark takes what returns for done; a node is done when the coordinator says so."""
+    query = _leaving(way, tmp_path / "mark")
+    with RunningQuery(query.plan(), tmp_path / "query", SparkNodes(node_session)) as running:
+        with running.subscribe("out") as out:
+            found = pa.Table.from_batches([event.batch for event in out])
+        assert running.await_end(60.0)
+        assert (tmp_path / "mark").exists()
+        assert running.status()["leaving"]["replaced"]
+    assert found.equals(pa.Table.from_batches([rewake.ItemStream(1, 100).batch(0, 10_000)]))
+
+
+def _leaving(way: str, mark: Path) -> rewake.Query:
+    """Items as they are; in the middle of them the process of their node ends, once."""
+
+    def leaving(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.num_rows or mark.exists():
+            return batch
+        mark.touch()
+        match way:
+            case "sys.exit(0)":
+                sys.exit(0)
+            case "os._exit(0)":
+                os._exit(0)
+            case _:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return batch
+
+    query = rewake.Query("leaving")
+    source = rewake.ItemSource(rewake.ItemStream(1, 100), tuples=10_000, event_tuples=1_000)
+    query.source("items", source).map(leaving, name="leaving").to_stream("out")
     return query
 
 

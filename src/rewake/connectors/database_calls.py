@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from rewake.model.errors import GaveUp, Unavailable
@@ -136,7 +137,8 @@ def _serve(
     while (call := calls.get()) is not None:
         session = _make(call, connect, session, closing)
     if session is not None:
-        session.close()
+        with suppress(Exception):  # of a connection that is given up: its thread goes on
+            session.close()
 
 
 def _make(
@@ -173,4 +175,5 @@ def _make(
 
 def _close(session: Session | None) -> None:
     if session is not None:
-        session.close()
+        with suppress(Exception):  # of a connection that is given up: its thread goes on
+            session.close()

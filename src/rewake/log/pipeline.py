@@ -178,7 +178,7 @@ class WritePipeline:
                 self._become(State.CLOSED)
         return []
 
-    def failed(self, command: Command, error: Exception) -> list[Command]:
+    def failed(self, command: Command, error: BaseException) -> list[Command]:
         """The host could not carry out `command`."""
         if self.state not in ALIVE or isinstance(command, WriteIndex):
             return []

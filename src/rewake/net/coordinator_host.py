@@ -29,7 +29,7 @@ from typing import Any
 
 from rewake.graph.plan import Plan
 from rewake.log.store import publish
-from rewake.model.errors import StorageFault, UsageError
+from rewake.model.errors import StorageFault, StorageFull, UsageError
 from rewake.net.addresses import is_wildcard
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.client import ENDPOINT_FILE
@@ -37,6 +37,7 @@ from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener
 from rewake.net.loop import Loop
+from rewake.net.watcher import watcher
 from rewake.node.commands import (
     CoordinatorCommand,
     EndQuery,
@@ -45,8 +46,9 @@ from rewake.node.commands import (
     Persist,
     Tell,
 )
-from rewake.node.coordinator import Coordinator
+from rewake.node.coordinator import MISSING_AFTER_MS, Coordinator
 from rewake.node.coordinator_state import STATE_FILE, decode_state, encode_state
+from rewake.node.failure_detector import SUSPECT_AFTER_MS, FailureDetector
 from rewake.node.late_watch import LateWatch
 from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
 from rewake.stores.local import LocalStore
@@ -54,6 +56,8 @@ from rewake.stores.local import LocalStore
 STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
 _LOGGER = logging.getLogger("rewake")
+# How long a state for which there is no room waits until it is written again.
+_FULL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class CoordinatorHost:
         allow_remote: bool = False,
         faults: Iterable[Fault] = (),
         on_end: Callable[[str | None], None] | None = None,
+        suspect_after_ms: float = SUSPECT_AFTER_MS,
+        missing_after_ms: float = MISSING_AFTER_MS,
     ) -> None:
         if is_wildcard(host):
             raise UsageError(
@@ -91,7 +97,10 @@ class CoordinatorHost:
             raise UsageError(f"another driver runs a query in {folder}; stop it, or use a new one")
         self.token = Token(token_bytes(TOKEN_BYTES))
         try:
-            self._coordinator = Coordinator(plan, _read_state(self._store))
+            self._coordinator = Coordinator(
+                plan, _read_state(self._store), FailureDetector(suspect_after_ms),
+                missing_after_ms=missing_after_ms,
+            )  # fmt: skip
             _write_streams(self._store, plan)
             self._listener = Listener(self.token, host, allow_remote=allow_remote)
         except BaseException:
@@ -112,7 +121,9 @@ class CoordinatorHost:
         # Whether that is because parts of the query are not of one history.
         self.misfit = False
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="rewake-coordinator", daemon=True)
+        # What is to be kept as soon as there is room; the newest holds all before it.
+        self._unkept: Persist | None = None
+        self._thread = watcher(self._run, "the coordinator", self._died, name="rewake-coordinator")
 
     # --- from the driver ---------------------------------------------------------------------
 
@@ -152,7 +163,12 @@ class CoordinatorHost:
     def status(self) -> dict[str, dict[str, Any]]:
         """What is known of each node."""
         return {
-            name: {"epoch": each.epoch, "running": each.connection is not None, **each.progress}
+            name: {
+                "epoch": each.epoch,
+                "running": each.connection is not None,
+                "replaced": dict(each.replaced),
+                **each.progress,
+            }
             for name, each in self._coordinator.nodes.items()
         }
 
@@ -164,6 +180,15 @@ class CoordinatorHost:
     def pid_of(self, node: str) -> int | None:
         """The process that runs a node, on this machine."""
         return self._coordinator.pid_of(node)
+
+    @property
+    def over(self) -> bool:
+        """Whether the query has ended: until then every node is wanted."""
+        return self.ended.is_set()
+
+    def reached(self, node: str) -> float | None:
+        """How far a node has come, where that is known."""
+        return self._coordinator.nodes[node].progress.get("input_position")
 
     def close(self) -> None:
         """Stop serving and give the folder back."""
@@ -182,13 +207,15 @@ class CoordinatorHost:
     # --- the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while not self._closing:
-                self._loop.run_once(_TICK_SECONDS)
-        except BaseException as error:
-            self.error = f"the coordinator failed: {type(error).__name__}: {error}"
-            self._announce_end()
-            raise
+        while not self._closing:
+            self._loop.run_once(_TICK_SECONDS)
+
+    def _died(self, error: str) -> None:
+        """This thread ends: nobody may wait for it, and nodes shall notice at once."""
+        self.error = error
+        self._announce_end()
+        for connection in list(self._connections.values()):
+            connection.close()
 
     def _take_orders(self) -> None:
         while self._orders:
@@ -274,11 +301,9 @@ class CoordinatorHost:
     def _perform(self, commands: list[CoordinatorCommand]) -> None:
         for command in commands:
             match command:
-                case Persist(version, state):
-                    self._points.hit("coordinator.before_persist")
-                    _write_state(self._store, state)
-                    self._points.hit("coordinator.after_persist")
-                    self._perform(self._coordinator.persisted(version))
+                case Persist():
+                    self._unkept = command
+                    self._persist()
                 case Tell(number, message):
                     self._points.hit("coordinator.welcoming")
                     if number in self._connections:
@@ -294,6 +319,22 @@ class CoordinatorHost:
                     self._points.hit("coordinator.stopping")
                     self.error, self.misfit = error, misfit
                     self._announce_end()
+
+    def _persist(self) -> None:
+        """Keep the state; without room again and again, and nobody is welcomed until then."""
+        command = self._unkept
+        if command is None:
+            return
+        self._points.hit("coordinator.before_persist")
+        try:
+            _write_state(self._store, command.state)
+        except StorageFull as error:
+            self._coordinator.stalled(str(error))
+            self._loop.call_after(_FULL_SECONDS, self._persist)
+            return
+        self._points.hit("coordinator.after_persist")
+        self._unkept = None
+        self._perform(self._coordinator.persisted(command.version))
 
     def _hang_up(self, number: int) -> None:
         connection = self._connections.pop(number, None)

@@ -79,10 +79,10 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 from rewake.recovery.rates import Costs
+from rewake.stores.room import has_room
 
-# For the first word with the coordinator, and then for the epoch.
+# For the first word with the coordinator.
 _REACH_SECONDS = 5.0
-_WELCOME_SECONDS = 20.0
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
 _SOURCE_POLL_SECONDS = 0.002
@@ -162,7 +162,10 @@ class NodeHost:
         if self._welcome is None:
             assert self._stop is not None
             return self._stop  # it came when the query was over
-        self._recover()
+        try:
+            self._recover()
+        except StorageFull as error:
+            return self._await_room(error)
         return self._serve()
 
     def close(self) -> None:
@@ -176,8 +179,8 @@ class NodeHost:
             if self._control is None or self._control.closed:
                 self._call_coordinator()
             self._loop.run_once(0.05)
-            patience = _WELCOME_SECONDS if self._reached else _REACH_SECONDS
-            if self._loop.now() > started + patience:
+            # Once reached it may take its time: an epoch is given when there is room to keep it.
+            if not self._reached and self._loop.now() > started + _REACH_SECONDS:
                 host, port = self._task.coordinator
                 raise CoordinatorLost(
                     f"node {self._plan.name!r} cannot reach the coordinator at {host}:{port}; the "
@@ -231,6 +234,26 @@ class NodeHost:
         anew = not following.get("next_sequence")
         self._recovery.loaded(self._node, task.costs, load_ms, anew=anew)
         self._open_ends(epoch)
+
+    def _await_room(self, error: StorageFull) -> str:
+        """Without room to begin in, wait for some; then let another attempt begin, with its epoch.
+
+        This one may have claimed its log, and a claim is good for one opening.
+        """
+        assert self._control is not None
+        assert self._welcome is not None
+        log = Path(self._task.folder) / "nodes" / self._plan.name
+        told = {"starting": True, "recovering": True, "stalled": True, "trouble": str(error)}
+        room = False
+        while self._stop is None and not room:
+            self._control.send(Heartbeat(self._plan.name, self._welcome.epoch, told))
+            until = self._loop.now() + _FULL_SECONDS
+            while self._loop.now() < until and self._stop is None:
+                self._loop.run_once(_IDLE_SECONDS)
+            room = has_room(log)
+        if self._stop is None:
+            raise error
+        return self._stop
 
     def _open_ends(self, epoch: int) -> None:
         plan, node = self._plan, self._node
@@ -558,6 +581,12 @@ class NodeHost:
         self._control.send(Failed(self._plan.name, epoch, text, misfit=misfit))
         self._hang_up()
 
+    def say(self, text: str) -> None:
+        """Tell the coordinator why this attempt ends, and wait for nothing: another is to begin."""
+        if self._welcome is not None and self._control is not None and not self._control.closed:
+            self._control.send(Failed(self._plan.name, self._welcome.epoch, text, fatal=False))
+            self._control.finish(self._loop.now())
+
 
 def _resident_mib() -> float:
     """Memory of this process that is its own; what it shares with its siblings is not counted."""
@@ -574,10 +603,14 @@ def run_node(task: NodeTask) -> str:
     except (ArithmeticOverflow, GaveUp) as error:
         host.fail(error)  # the next attempt would meet the same tuples, or wait as long
         raise
-    except OperatingFault:
-        raise  # another attempt may fare better
+    except OperatingFault as error:
+        host.say(str(error))  # another attempt may fare better
+        raise
     except Exception as error:
         host.fail(error)
+        raise
+    except BaseException as error:  # sys.exit in a function of the query: nobody told it to leave
+        host.say(f"a function of the query raised {type(error).__name__}({error})")
         raise
     finally:
         host.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from rewake.graph.plan import NodePlan
@@ -22,6 +22,7 @@ from rewake.model.errors import (
     LogExists,
     LogInUse,
     OperatingFault,
+    StorageFull,
     UsageError,
     WriterFailed,
 )
@@ -175,8 +176,9 @@ class NodeLog:
     def trim(self, before: int) -> None:
         """Nobody needs frames before this sequence number; whole segments go when they can."""
         if before > self._trimmed + 256:
-            self._trimmed = before
-            self._writer.trim(Needs(recovery=before), self._retention)
+            with suppress(StorageFull):  # to note the floor takes room: the next trim tries again
+                self._writer.trim(Needs(recovery=before), self._retention)
+                self._trimmed = before
 
     def close(self) -> None:
         """Make everything durable and give the log back."""

@@ -1,8 +1,11 @@
 """Nodes as plain processes of this machine: how tests and quick drills run a query without Spark.
 
-A launcher starts every node's process and starts it again when it dies; who may run is decided by
-epochs, not here.  Processes are forked from a server that has imported what they need, so that a
-restart takes tens of milliseconds.
+A launcher starts every node's process and starts it again when it ends; who may run is decided by
+epochs, and whether a node may leave by the coordinator, not here and not by exit codes.  Processes
+are forked from a server that has imported what they need, so that a restart takes tens of
+milliseconds.  The server may die as well (an out-of-memory killer takes what it likes): then nobody
+tells any more how its processes end, so all of them are started again from a new one; what is left
+of them is superseded.
 """
 
 from __future__ import annotations
@@ -12,27 +15,52 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from rewake.model.errors import OperatingFault, RewakeError
 from rewake.net.node_host import NodeTask, run_node
+from rewake.net.watcher import watcher
+from rewake.node.supervision import Supervision
 
 _PRELOAD = ["rewake.net.small_pages", "rewake.net.warm", "rewake.net.node_host"]
 _LOOK_SECONDS = 0.01
 _JOIN_SECONDS = 15.0
 # How a node's process ends when another attempt may fare better (EX_TEMPFAIL of sysexits.h).
 _TRY_AGAIN = 75
-# A node that cannot be run at all is not tried for ever.
+# What multiprocessing answers when the fork server, which would know, is gone.
+_NOBODY_KNOWS = 255
+# Signals that a process brings upon itself.
+_OWN_FAULTS = {
+    signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS,
+}  # fmt: skip
+# What cannot be run at all is not tried for ever.
 _ATTEMPTS_IN_VAIN = 3
+_FORK_SERVER = "the fork server"
+# When it has died, let what killed it pass by.
+_REST_MS = 200.0
+
+
+class Driver(Protocol):
+    """What a launcher knows of the query whose nodes it runs."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the query has ended: until then every node is wanted."""
+
+    def fail(self, error: str) -> None:
+        """The query cannot go on: its nodes cannot be run."""
+
+    def reached(self, node: str) -> float | None:
+        """How far a node has come, where that is known."""
 
 
 class Launcher(Protocol):
-    """Starts the nodes of a query, and starts them again when they die."""
+    """Starts the nodes of a query, and starts them again when they end before the query does."""
 
-    def start(self, tasks: Sequence[NodeTask], on_failure: Callable[[str], None]) -> None:
-        """Start all; `on_failure` is told when they cannot be run at all."""
+    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+        """Start all; the driver is told when they cannot be run at all."""
 
     def stop(self) -> None:
         """All nodes have been told to leave: wait for them, then end those that have not."""
@@ -46,50 +74,89 @@ class Processes:
         self._context.set_forkserver_preload(_PRELOAD)
         self._tasks: dict[str, NodeTask] = {}
         self._running: dict[str, BaseProcess] = {}
-        self._in_vain: dict[str, int] = {}
-        self._on_failure: Callable[[str], None] = lambda _error: None
+        self._due: list[str] = []
+        self._launched = 0
+        self._rest_until_ms = float("-inf")
+        self._supervision = Supervision(_ATTEMPTS_IN_VAIN)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="rewake-processes", daemon=True)
 
-    def start(self, tasks: Sequence[NodeTask], on_failure: Callable[[str], None]) -> None:
+    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
         """Start all."""
-        self._on_failure = on_failure
+        self._driver = driver
         self._tasks = {task.plan.name: task for task in tasks}
-        for name in self._tasks:
-            self._launch(name)
+        self._supervision.started(_FORK_SERVER, _now_ms())
+        self._supervision.heard(_FORK_SERVER, _now_ms(), self._launched)
+        self._due = list(self._tasks)
+        self._launch_due()
+        self._thread = watcher(
+            self._watch, "what starts the nodes", driver.fail, name="rewake-processes"
+        )
         self._thread.start()
+
+    def _launch_due(self) -> None:
+        """Start what is due, as long as there is a fork server."""
+        while self._due and _now_ms() >= self._rest_until_ms and not self._stopping.is_set():
+            try:
+                self._launch(self._due[0])
+            except (OSError, EOFError) as error:
+                self._lost_server(f"{type(error).__name__}: {error}")
+                return
+            self._due.pop(0)
 
     def _launch(self, name: str) -> None:
         process = self._context.Process(target=_run, args=(self._tasks[name],), name=name)
         process.daemon = True
         process.start()
         self._running[name] = process
+        self._launched += 1
+        self._supervision.started(name, _now_ms())
+
+    def _lost_server(self, how: str) -> None:
+        """The fork server died: rest, and let `_launch` start another one.
+
+        It got somewhere if it forked a process; only one that never does is given up.
+        """
+        now = _now_ms()
+        if now < self._rest_until_ms:
+            return  # the same death, seen by another of its processes
+        self._rest_until_ms = now + _REST_MS
+        self._supervision.heard(_FORK_SERVER, now, self._launched)
+        if self._supervision.ended(_FORK_SERVER):
+            self._driver.fail(
+                f"no process can be started: {_FORK_SERVER} died {_ATTEMPTS_IN_VAIN} times in a "
+                f"row ({how}); look for what ends it (memory that is short, limits of processes)"
+            )
+        self._supervision.started(_FORK_SERVER, now)
 
     def _watch(self) -> None:
-        while not self._stopping.wait(_LOOK_SECONDS):
+        while not self._stopping.wait(_LOOK_SECONDS) and not self._driver.over:
             for name, process in list(self._running.items()):
-                if process.exitcode is not None and not self._stopping.is_set():
+                if process.exitcode is not None:
                     process.join()
                     self._ended(name, process.exitcode)
+            self._launch_due()
 
     def _ended(self, name: str, exit_code: int) -> None:
-        """Start it again, unless it left as told, or fails again and again without being killed."""
-        failed = exit_code > 0 and exit_code != _TRY_AGAIN
-        self._in_vain[name] = self._in_vain.get(name, 0) + 1 if failed else 0
-        if exit_code != 0 and self._in_vain[name] < _ATTEMPTS_IN_VAIN:
-            self._launch(name)
+        """Have it started again, unless it ends by itself, again and again, and gets nowhere."""
+        if self._driver.over:
             return
         del self._running[name]
-        if exit_code != 0:
-            self._on_failure(
+        if exit_code == _NOBODY_KNOWS:
+            self._lost_server("its processes went out of sight")
+        self._supervision.heard(name, _now_ms(), self._driver.reached(name))
+        if _by_itself(exit_code) and self._supervision.ended(name):
+            self._driver.fail(
                 f"node {name!r} cannot be run: its process ended {_ATTEMPTS_IN_VAIN} times in a "
-                f"row with exit code {exit_code}; what it printed says why"
+                f"row with exit code {exit_code}, before it got any further; what it printed says "
+                "why, or a function of the query ends the process (sys.exit, os._exit)"
             )
+        else:
+            self._due.append(name)
 
     def stop(self) -> None:
         """Wait for all, then end those that do not leave."""
         self._stopping.set()
-        if self._thread.is_alive():
+        if hasattr(self, "_thread"):
             self._thread.join()
         deadline = time.monotonic() + _JOIN_SECONDS
         for process in self._running.values():
@@ -97,6 +164,17 @@ class Processes:
             if process.exitcode is None:
                 process.kill()
                 process.join()
+
+
+def _by_itself(exit_code: int) -> bool:
+    """Whether a process ended by its own doing, and neither was killed nor asks for another."""
+    if exit_code < 0:
+        return -exit_code in _OWN_FAULTS
+    return exit_code not in (_TRY_AGAIN, _NOBODY_KNOWS)
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1e3
 
 
 def _run(task: NodeTask) -> None:

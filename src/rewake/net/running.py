@@ -24,6 +24,8 @@ from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
 from rewake.net.node_host import NodeTask
 from rewake.net.processes import Launcher, Processes
+from rewake.node.coordinator import MISSING_AFTER_MS
+from rewake.node.failure_detector import SUSPECT_AFTER_MS
 from rewake.node.limits import NodeLimits
 from rewake.stores.places import local_path
 
@@ -42,6 +44,10 @@ class RunningQuery:
     `listen` is the address of this machine under which nodes and clients reach it.  Any but a
     loopback address needs `allow_remote=True`, because the bytes on the wire are authenticated
     but not encrypted.
+
+    A node that is silent for `suspect_after` seconds is replaced, and later where heartbeats come
+    late by themselves, as on a busy machine; a node that dies is noticed at once.  When nobody has
+    come to run a node for `missing_after` seconds, the query ends with an error.
     """
 
     def __init__(
@@ -54,14 +60,20 @@ class RunningQuery:
         faults: Iterable[Fault] = (),
         listen: str = LOOPBACK,
         allow_remote: bool = False,
+        suspect_after: float = SUSPECT_AFTER_MS / 1e3,
+        missing_after: float = MISSING_AFTER_MS / 1e3,
     ) -> None:
+        for name, seconds in (("suspect_after", suspect_after), ("missing_after", missing_after)):
+            if not seconds > 0:
+                raise UsageError(f"{name} is {seconds!r}; give it seconds, more than 0")
         self.plan = plan
         self.folder = local_path(folder)
         self._launcher = launcher
         faults = tuple(faults)
         self._host = CoordinatorHost(
-            plan, self.folder, host=listen, allow_remote=allow_remote, faults=faults
-        )
+            plan, self.folder, host=listen, allow_remote=allow_remote, faults=faults,
+            suspect_after_ms=suspect_after * 1e3, missing_after_ms=missing_after * 1e3,
+        )  # fmt: skip
         self._closed = False
         self._host.start()
         try:
@@ -81,7 +93,7 @@ class RunningQuery:
                 )
                 for node in plan.nodes
             ]
-            launcher.start(tasks, self._host.fail)
+            launcher.start(tasks, self._host)
         except BaseException:
             self._host.stop("the query could not be started")
             self._close()

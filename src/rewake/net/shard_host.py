@@ -39,6 +39,7 @@ from rewake.net.addresses import is_wildcard, leave_unpaced
 from rewake.net.ancestry import Process
 from rewake.net.shard_folder import ShardFolder, holder_text
 from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
+from rewake.net.watcher import watcher
 from rewake.node.messages import Address
 from rewake.node.shard_batches import BatchIdentity, BatchRecord
 from rewake.operators.row_digest import RowDigest
@@ -92,7 +93,12 @@ class ShardHost:
 
     def start(self) -> None:
         """Accept connections from now on."""
-        threading.Thread(target=self._accept, daemon=True, name="accept").start()
+        watcher(self._accept, "what lets tasks in", self._died, name="accept").start()
+
+    def _died(self, error: str) -> None:
+        """Nobody can connect any more: leave, so that the next task starts another host."""
+        _say(error)
+        self.stopping.set()
 
     @property
     def idle(self) -> bool:

@@ -8,7 +8,8 @@ at once when a log was opened, at the end, and every few seconds between.  An at
 refuses a log that is older (`rewake.log.lineage`).
 
 The host's duties: deliver messages as they come from authenticated connections; perform commands in
-order; call `persisted` when a `Persist` is durable, and `tick` every few tens of milliseconds.
+order; call `persisted` when a `Persist` is durable, `stalled` when there is no room for it now (and
+try again), and `tick` every few tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -42,6 +43,20 @@ from rewake.node.messages import (
     Superseded,
     Welcome,
 )
+from rewake.node.supervision import Supervision
+
+# A node that nobody starts again for so long: whoever starts nodes is at a loss, or dead.
+MISSING_AFTER_MS = 120_000.0
+# A node that is started again and again for as long, and never gets any further, is missing too.
+# Not sooner: whatever kills the same node all the time may stop, and the node goes on.
+DEATHS_IN_VAIN = 20
+
+# How an attempt ended, for people.
+_ENDS = {
+    "died": "died without a word; what its process printed says why",
+    "failed": "failed",
+    "silent": "fell silent: a call that takes longer than suspect_after, or never returns",
+}
 
 # How often what is known of logs is made durable while nothing else is.
 _RECORD_MS = 5_000.0
@@ -59,6 +74,8 @@ class _Attempt:
     # The version of the state that must be durable before it may hear of its epoch.
     awaits: int
     welcomed: bool = False
+    # Why it leaves, if it has said so.
+    words: str = ""
 
 
 @dataclass(slots=True)
@@ -69,6 +86,18 @@ class NodeStatus:
     connection: int | None = None
     finished: bool = False
     progress: dict[str, Any] = field(default_factory=dict)
+    # How many attempts were replaced, by cause: died, failed (it said why), silent, superseded.
+    replaced: dict[str, int] = field(default_factory=dict)
+    # Since when there is no attempt, by the clock of those who listen.
+    missing_ms: float | None = None
+    # What the last attempt that failed said of it.
+    words: str = ""
+
+    def lost(self, cause: str) -> None:
+        """An attempt is gone; another is due."""
+        self.connection, self.finished = None, False
+        self.replaced[cause] = self.replaced.get(cause, 0) + 1
+
     log: LogRecord | None = None
 
 
@@ -80,9 +109,13 @@ class Coordinator:
         plan: Plan,
         state: Mapping[str, Any] | None = None,
         detector: FailureDetector | None = None,
+        *,
+        missing_after_ms: float = MISSING_AFTER_MS,
     ) -> None:
         self.plan = plan
         self._detector = detector or FailureDetector()
+        self._missing_after_ms = missing_after_ms
+        self._supervision = Supervision(DEATHS_IN_VAIN, missing_after_ms)
         self.nodes = {each.name: NodeStatus() for each in plan.nodes}
         self._attempts: dict[int, _Attempt] = {}
         self._version = 0
@@ -134,12 +167,13 @@ class Coordinator:
         commands = self._supersede(status, status.epoch + 1)
         status.epoch += 1
         status.connection = connection
-        status.finished = False
+        status.finished, status.missing_ms = False, None
         awaits = self._version + 1
         self._attempts[connection] = _Attempt(
             message.node, message.address, status.epoch, message.pid, message.host, awaits
         )
         self._detector.started(connection, message.node, now_ms)
+        self._supervision.started(message.node, now_ms)
         return [*commands, self._persist()]
 
     def _persist(self) -> Persist:
@@ -153,6 +187,7 @@ class Coordinator:
             return []
         del self._attempts[old]
         self._detector.forget(old)
+        status.lost("superseded")
         return [Tell(old, Superseded(epoch)), HangUp(old)]
 
     def persisted(self, version: int) -> list[CoordinatorCommand]:
@@ -169,6 +204,12 @@ class Coordinator:
             moved = PeerMoved(attempt.node, Peer(attempt.address, attempt.epoch))
             commands += self._tell_others(connection, moved)
         return commands
+
+    def stalled(self, reason: str) -> None:
+        """The state cannot be kept for want of room: who waits for its epoch waits on."""
+        for attempt in self._attempts.values():
+            if not attempt.welcomed:
+                self.nodes[attempt.node].progress |= {"stalled": True, "trouble": reason}
 
     def peers(self) -> dict[str, Peer]:
         """Where the current attempt of each node listens, of those that may be known."""
@@ -194,9 +235,12 @@ class Coordinator:
         attempt = self._attempts.get(connection)
         if attempt is None:
             return [Tell(connection, Superseded(self._epoch_of(message.node))), HangUp(connection)]
-        self._detector.heard(connection, now_ms)
+        progress = message.progress
+        self._detector.heard(connection, now_ms, starting=bool(progress.get("starting")))
+        position = None if progress.get("recovering") else progress.get("input_position")
+        self._supervision.heard(attempt.node, now_ms, position)
         status = self.nodes[attempt.node]
-        status.progress = message.progress
+        status.progress = progress
         return self._note_log(status, message.log, now_ms)
 
     def _note_log(
@@ -230,7 +274,10 @@ class Coordinator:
     def failed(self, connection: int, message: Failed) -> list[CoordinatorCommand]:
         """A node cannot go on."""
         attempt = self._attempts.get(connection)
-        if attempt is None or not message.fatal:
+        if attempt is None:
+            return []
+        if not message.fatal:
+            attempt.words = message.error
             return []
         error = f"node {message.node!r}: {message.error}"
         return self._end(error, "a node failed", misfit=message.misfit)
@@ -239,28 +286,69 @@ class Coordinator:
 
     def disconnected(self, connection: int) -> list[CoordinatorCommand]:
         """An attempt's connection is gone: it is dead, or will find out that it is superseded."""
+        attempt = self._attempts.get(connection)
+        return self._gone(connection, "failed" if attempt and attempt.words else "died")
+
+    def _gone(self, connection: int, cause: str) -> list[CoordinatorCommand]:
         attempt = self._attempts.pop(connection, None)
         self._detector.forget(connection)
         if attempt is None:
             return []
         status = self.nodes[attempt.node]
-        status.connection, status.finished = None, False
         if self._over:
+            status.connection, status.finished = None, False
             return []
+        status.lost(cause)
+        status.words = attempt.words
+        if attempt.welcomed and self._supervision.ended(attempt.node):
+            return self._end(self._died_in_vain(attempt.node, cause), "a node failed")
         return self._tell_others(connection, PeerMoved(attempt.node, None))
 
+    def _died_in_vain(self, node: str, cause: str) -> str:
+        words = self.nodes[node].words
+        last = f"it last said: {words}" if words else f"the last one {_ENDS[cause]}"
+        return (
+            f"node {node!r} was started {self._supervision.in_vain(node)} times in a row and never "
+            f"got any further; {last}"
+        )
+
     def tick(self, now_ms: float) -> list[CoordinatorCommand]:
-        """Declare dead who has been silent for too long."""
+        """Declare dead who has been silent for too long, and the query if a node stays away."""
         commands: list[CoordinatorCommand] = []
+        for connection, attempt in self._attempts.items():
+            if not attempt.welcomed:
+                # It is not late: it waits for its epoch, which is not durable yet.
+                self._detector.started(connection, attempt.node, now_ms)
         for connection in self._detector.silent(now_ms):
-            attempt = self._attempts.get(connection)
-            if attempt is not None and not self._over:
+            suspected = self._attempts.get(connection)
+            if suspected is not None and not self._over:
                 # A process that only sleeps keeps its place in Spark: end it, so another can come.
-                commands.append(KillAttempt(attempt.node, attempt.pid, attempt.host))
-            commands += [HangUp(connection), *self.disconnected(connection)]
+                commands.append(KillAttempt(suspected.node, suspected.pid, suspected.host))
+            commands += [HangUp(connection), *self._gone(connection, "silent")]
         if self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS:
             commands.append(self._persist())
-        return commands
+        return commands + self._miss()
+
+    def _miss(self) -> list[CoordinatorCommand]:
+        """No attempt of a node has come for long: nobody starts it any more."""
+        at_ms = self._detector.listened_ms
+        for name, status in self.nodes.items():
+            if status.connection is not None or self._over:
+                continue
+            if status.missing_ms is None:
+                status.missing_ms = at_ms
+            elif at_ms - status.missing_ms > self._missing_after_ms:
+                return self._end(self._missed(name), "a node is missing")
+        return []
+
+    def _missed(self, node: str) -> str:
+        words = self.nodes[node].words
+        said = f"; the last one said: {words}" if words else ""
+        return (
+            f"node {node!r} is missing: for {self._missing_after_ms / 1e3:g} s no process or task "
+            f"has come to run it{said}; look whether processes can be started, or whether Spark "
+            "has a free slot, then start the query again: it continues"
+        )
 
     # --- the end -----------------------------------------------------------------------------
 

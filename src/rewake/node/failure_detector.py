@@ -1,25 +1,58 @@
-"""Who is alive: a lost connection is a death at once, silence after three missed heartbeats.
+"""Who is alive: a lost connection is a death at once, silence after a while.
 
 A detector that errs is harmless to the results: whoever was declared dead wrongly is superseded by
-an attempt with a higher epoch, and everything it still says or writes is refused.  But it must not
-err again and again, or a busy machine would never get anywhere.  So heartbeats are counted at the
-pace at which they really come, which is slow on a busy machine; an attempt that is still starting
-(it loads its state) is given longer; and a node that was suspected is given twice as long the next
-time, until it has been well for a while.
+an attempt with a higher epoch, and everything it still says or writes is refused.  But on a busy
+machine it makes the machine busier, and must not err again and again.  So it goes by what
+heartbeats really do:
+
+- silence is counted only while somebody listened: when the coordinator itself gets no processor,
+  its clock of silence stands still;
+- a node may be silent for three times the longest gap between heartbeats of the last minute or two,
+  its own or the one that no node was spared, and never for less than `suspect_after_ms`;
+- an attempt that is still starting (it loads its state) is given longer;
+- a node that was suspected is given twice as long the next time, until it has been well for a
+  while.
+
+A process that is killed on any machine that still runs is noticed by its connection, not here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 HEARTBEAT_MS = 100.0
-MISSED_HEARTBEATS = 3
+# Of silence, where heartbeats come as they should: ten of them missed.
+SUSPECT_AFTER_MS = 1_000.0
 _STARTING_MS = 30_000.0
-_LONGEST_MS = 10_000.0
+# Three gaps as long as the longest, but of very long ones no more than this; yet always more than
+# what was seen to pass.
+_GAPS = 3.0
+_LONG_MS = 10_000.0
+_MORE_THAN_SEEN = 1.5
+_LONGEST_MS = 60_000.0
 _WELL_AGAIN_MS = 60_000.0
-# The pace that is assumed until it has been seen, and how fast a better one is believed.
-_FIRST_PACE_MS = 700.0
-_BELIEF = 0.05
+# The gap that is assumed of a node that is new, and for how long gaps are remembered.
+_FIRST_GAP_MS = 700.0
+_REMEMBERED_MS = 60_000.0
+
+
+@dataclass(slots=True)
+class _Longest:
+    """The longest gap of the last one to two spans of `_REMEMBERED_MS`."""
+
+    begun_ms: float
+    now: float = 0.0
+    before: float = _FIRST_GAP_MS
+
+    def note(self, gap_ms: float, at_ms: float) -> None:
+        if at_ms - self.begun_ms > _REMEMBERED_MS:
+            self.begun_ms, self.before, self.now = at_ms, self.now, 0.0
+        self.now = max(self.now, gap_ms)
+
+    @property
+    def gap_ms(self) -> float:
+        return max(self.now, self.before)
 
 
 @dataclass(slots=True)
@@ -35,35 +68,57 @@ class _Suspicions:
     last_ms: float = float("-inf")
 
 
+@dataclass(slots=True)
+class _Listening:
+    """A clock that runs only while somebody looks: at most a heartbeat from look to look."""
+
+    most_ms: float
+    looked_ms: float | None = None
+    listened_ms: float = field(default=0.0)
+
+    def at(self, now_ms: float) -> float:
+        if self.looked_ms is None:
+            return self.listened_ms
+        return self.listened_ms + min(max(now_ms - self.looked_ms, 0.0), self.most_ms)
+
+    def look(self, now_ms: float) -> float:
+        self.listened_ms = self.at(now_ms)
+        self.looked_ms = now_ms
+        return self.listened_ms
+
+
 class FailureDetector:
     """Last signs of life, by connection."""
 
-    def __init__(self, heartbeat_ms: float = HEARTBEAT_MS, missed: int = MISSED_HEARTBEATS) -> None:
-        self.timeout_ms = heartbeat_ms * missed
-        self._missed = missed
-        self._pace_ms = max(_FIRST_PACE_MS, heartbeat_ms)
+    def __init__(self, suspect_after_ms: float = SUSPECT_AFTER_MS) -> None:
+        self.suspect_after_ms = suspect_after_ms
+        self._clock = _Listening(HEARTBEAT_MS)
         self._signs: dict[int, _Signs] = {}
+        self._gaps: dict[str, _Longest] = {}
         self._suspicions: dict[str, _Suspicions] = {}
-        self._looked_ms = float("-inf")
+
+    @property
+    def listened_ms(self) -> float:
+        """For how long somebody has listened so far."""
+        return self._clock.listened_ms
 
     def started(self, connection: int, node: str, now_ms: float) -> None:
         """An attempt has come; its first heartbeat follows when it has loaded its state."""
-        self._signs[connection] = _Signs(node, now_ms)
+        self._signs[connection] = _Signs(node, self._clock.at(now_ms))
 
-    def heard(self, connection: int, now_ms: float) -> None:
-        """A heartbeat."""
+    def heard(self, connection: int, now_ms: float, *, starting: bool = False) -> None:
+        """A heartbeat; `starting`: of one that says that it has not begun yet."""
         signs = self._signs.get(connection)
-        if signs is not None:
-            if not signs.starting:
-                self._learn(now_ms - signs.heard_ms)
-            signs.heard_ms, signs.starting = now_ms, False
-            suspicions = self._suspicions.get(signs.node)
-            if suspicions is not None and now_ms - suspicions.last_ms > _WELL_AGAIN_MS:
-                del self._suspicions[signs.node]
-
-    def _learn(self, gap_ms: float) -> None:
-        """A longer gap is believed at once, a shorter one by and by."""
-        self._pace_ms = max(gap_ms, self._pace_ms + _BELIEF * (gap_ms - self._pace_ms))
+        if signs is None:
+            return
+        at_ms = self._clock.at(now_ms)
+        gaps = self._gaps.setdefault(signs.node, _Longest(at_ms))
+        if not signs.starting:
+            gaps.note(at_ms - signs.heard_ms, at_ms)
+        signs.heard_ms, signs.starting = at_ms, starting
+        suspicions = self._suspicions.get(signs.node)
+        if suspicions is not None and at_ms - suspicions.last_ms > _WELL_AGAIN_MS:
+            del self._suspicions[signs.node]
 
     def forget(self, connection: int) -> None:
         """Its end is known."""
@@ -71,29 +126,37 @@ class FailureDetector:
 
     def patience_ms(self, node: str) -> float:
         """How long this node may be silent."""
-        suspicions = self._suspicions.get(node, _Suspicions())
-        usual = max(self.timeout_ms, self._missed * self._pace_ms)
-        return max(self.timeout_ms, min(usual * 2.0**suspicions.count, _LONGEST_MS))
+        everyone = (self._gap_ms(each.node) for each in self._signs.values() if not each.starting)
+        gap = max(self._gap_ms(node), _least(everyone))
+        usual = max(self.suspect_after_ms, _MORE_THAN_SEEN * gap, min(_GAPS * gap, _LONG_MS))
+        return self._after_suspicions(node, usual, _LONGEST_MS)
+
+    def _gap_ms(self, node: str) -> float:
+        gaps = self._gaps.get(node)
+        return _FIRST_GAP_MS if gaps is None else gaps.gap_ms
+
+    def _after_suspicions(self, node: str, usual_ms: float, most_ms: float) -> float:
+        count = self._suspicions.get(node, _Suspicions()).count
+        return min(usual_ms * 2.0**count, max(most_ms, usual_ms))
 
     def silent(self, now_ms: float) -> list[int]:
-        """Connections that have been silent for too long.
+        """Connections that have been silent for too long, while somebody listened."""
+        at_ms = self._clock.look(now_ms)
+        return [number for number, signs in self._signs.items() if self._suspect(signs, at_ms)]
 
-        If nobody looked for that long, it was this process that slept: everyone gets another
-        chance, since what they sent meanwhile has not been read.
-        """
-        slept = now_ms - self._looked_ms > self.timeout_ms
-        self._looked_ms = now_ms
-        if slept:
-            for signs in self._signs.values():
-                signs.heard_ms = now_ms
-            return []
-        return [number for number, signs in self._signs.items() if self._suspect(signs, now_ms)]
-
-    def _suspect(self, signs: _Signs, now_ms: float) -> bool:
-        patience = _STARTING_MS if signs.starting else self.patience_ms(signs.node)
-        if now_ms - signs.heard_ms <= patience:
+    def _suspect(self, signs: _Signs, at_ms: float) -> bool:
+        if signs.starting:
+            patience = self._after_suspicions(signs.node, _STARTING_MS, 10 * _STARTING_MS)
+        else:
+            patience = self.patience_ms(signs.node)
+        if at_ms - signs.heard_ms <= patience:
             return False
         suspicions = self._suspicions.setdefault(signs.node, _Suspicions())
         suspicions.count += 1
-        suspicions.last_ms = now_ms
+        suspicions.last_ms = at_ms
         return True
+
+
+def _least(gaps: Iterable[float]) -> float:
+    """What no node was spared is the machine's doing."""
+    return min(gaps, default=0.0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rewake.log.memory import PowerLost
 from rewake.log.store import publish
-from rewake.model.errors import StorageFault
+from rewake.model.errors import StorageFault, StorageFull
 from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillAttempt, Persist, Tell
 from rewake.node.coordinator_state import STATE_FILE, decode_state, encode_state
 from rewake.node.messages import Address, Failed, Finished, Heartbeat, Peer, Register
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DRIVER = "driver"
 _TICK_MS = 50.0
+_FULL_MS = 250.0
 
 
 class CoordinatorHost(Endpoint):
@@ -114,6 +115,10 @@ class CoordinatorHost(Endpoint):
         command = self._persisting[0]
         try:
             publish(self._store, STATE_FILE, encode_state(command.state))
+        except StorageFull as error:
+            self.coordinator.stalled(str(error))
+            self.after(_FULL_MS, self._persist)
+            return
         except StorageFault as error:
             self.die(f"its state cannot be kept: {error}")
             return

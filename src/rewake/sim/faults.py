@@ -150,7 +150,7 @@ class FaultSchedule:
         self._world.schedule(self._world.between(50, 800), disk.heal)
 
     def _full_disk(self) -> None:
-        disk = self._cluster.disks[self._disk()]
+        disk = self._cluster.disks[self._world.random.choice(sorted(self._cluster.disks))]
         disk.fill()
         self._world.schedule(self._world.between(20, 800), disk.heal)
 

@@ -285,8 +285,11 @@ class NodeHost(Endpoint):
 
     def _heartbeat(self) -> None:
         if self._control is not None:
+            progress = {} if self.node is None else self.node.progress()
+            if self.node is not None:
+                progress["recovering"] = self.node.recovering
             record = None if self.log is None else self.log.record
-            self._control.send(self, Heartbeat(self.plan.name, self.epoch, {}, record))
+            self._control.send(self, Heartbeat(self.plan.name, self.epoch, progress, record))
         self.after(HEARTBEAT_MS, self._heartbeat)
 
     def _durable(self, frames: int) -> None:

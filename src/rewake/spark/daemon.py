@@ -7,17 +7,16 @@ forked afterwards, also one that replaces a killed node, finds all that in its m
 
 What always holds: nothing is printed on stdout, which Spark reads; a module that cannot be imported
 is left to the worker, whose error the user sees; no thread of ours runs when workers are forked; a
-worker that Spark has cancelled, and hangs up on, ends without a word.
+worker that Spark has cancelled, and hangs up on, ends without a word, wherever it is.
 """
 
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import ModuleType
-from typing import Any
 
 # Its threads would be started by the import of numpy, and would be missing after a fork.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -57,6 +56,8 @@ def preload(names: Sequence[str]) -> None:
 
 def serve(for_tasks: Sequence[str]) -> None:
     """Preload what workers of the kind that Spark names need, then be pyspark's daemon."""
+    # As pyspark does, but before the imports: Ctrl-C means the driver, which then ends this one.
+    os.setpgid(0, 0)
     worker = sys.argv[1]
     preload(for_tasks if worker == _TASKS else (*_PLANNING, worker))
     from pyspark import daemon  # noqa: PLC0415 (only a worker's machine needs it)
@@ -66,20 +67,37 @@ def serve(for_tasks: Sequence[str]) -> None:
 
 
 def leave_quietly(daemon: ModuleType) -> None:
-    """Let pyspark's daemon say nothing of workers whose last words found nobody to hear them.
+    """Let pyspark's daemon say nothing of workers on which Spark has hung up.
 
-    Spark cancels the tasks of a query that was stopped.  A worker that ends at that moment would
-    leave a traceback on the user's terminal, about nothing that anybody did wrong.
+    Spark cancels the tasks of a query that was stopped, and ends the daemon of a session that was.
+    A worker may be at any place then: saying its number, waiting for the secret, reading its task,
+    sending its last words.  It finds the connection reset, broken or at its end, and the daemon
+    would print a traceback, about nothing that anybody did wrong.
+
+    What a task does wrong never comes here: a worker tells it to Spark and exits.
     """
-    original: Callable[..., int] = daemon.worker
+    vars(daemon)["traceback"] = _Traceback(daemon.traceback)
 
-    def worker(*connected: Any) -> int:
-        try:
-            return original(*connected)
-        except BrokenPipeError:
-            return 1  # the daemon waits until the connection is closed, which it is, and ends
 
-    vars(daemon)["worker"] = worker
+class _Traceback:
+    """The module `traceback`, as pyspark's daemon uses it; of Spark's leaving it says nothing."""
+
+    def __init__(self, original: ModuleType) -> None:
+        self._original = original
+
+    def print_exc(self) -> None:
+        """What ended a worker."""
+        if not _hung_up(sys.exc_info()[1]):
+            self._original.print_exc()
+
+    def format_exc(self) -> str:
+        """What a worker could not send, where Spark has it printed."""
+        return str(self._original.format_exc())
+
+
+def _hung_up(error: BaseException | None) -> bool:
+    """Whether Spark closed the connection, or asked the daemon to leave while it forked."""
+    return isinstance(error, BrokenPipeError | ConnectionResetError | EOFError | SystemExit)
 
 
 if __name__ == "__main__":

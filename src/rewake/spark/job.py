@@ -10,6 +10,8 @@ after `stop` no task of the job runs and no thread of it.
 
 A session allows each task a number of failures (`spark.task.maxFailures`).  When a node has died
 more often, Spark gives the whole job up; it is then submitted again, unless it cannot live at all.
+So is a job that returned although its query is not over: Spark takes a task that returns for done,
+and only the coordinator lets a node go.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from rewake.model.errors import OperatingFault
 from rewake.net.node_host import NodeTask
+from rewake.net.processes import Driver
+from rewake.net.watcher import watcher
 from rewake.node.messages import Address
+from rewake.node.supervision import Supervision
 from rewake.spark.probe import probe, together
 from rewake.spark.slots import check_slots, slots
 from rewake.spark.tags import cancel_tagged, tag_jobs
@@ -32,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["NodeJob", "SparkNodes"]
 
 _SCHEMA: Final = "node long, reason string"
-# A job that lived for this long has shown that it can; it is started again as often as it takes.
-_LIVED_SECONDS: Final = 10.0
 _SHORT_LIVES: Final = 3
 _LEAVING_SECONDS: Final = 15.0
 _ENDING_SECONDS: Final = 30.0
@@ -53,6 +57,7 @@ class NodeJob:
         on_failure: Callable[[str], None],
         *,
         coordinator: Address | None = None,
+        over: Callable[[], bool] | None = None,
     ) -> None:
         self._session = session
         self._nodes = nodes
@@ -61,7 +66,11 @@ class NodeJob:
         self._coordinator = coordinator
         self._tag = f"rewake-{uuid4().hex}"
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rewake-job", daemon=True)
+        # Whether nodes that have returned may have done so; None: they always may.
+        self._over = over
+        self._thread = watcher(
+            self._run, "what keeps the query's job running", on_failure, name="rewake-job"
+        )
         # Why each node ended, when all have.
         self.reasons: dict[int, str] = {}
         self.submitted = 0
@@ -115,20 +124,21 @@ class NodeJob:
     # --- on the job's own thread -----------------------------------------------------------------
 
     def _run(self) -> None:
-        short_lives = 0
+        lives = Supervision(_SHORT_LIVES)
         tag_jobs(self._session, self._tag)
         while not self._stopping.is_set():
-            began = time.monotonic()
+            lives.started(self._tag, time.monotonic() * 1e3)
             self.submitted += 1
             try:
                 self._submit()
-                return
-            except Exception as error:
-                lived = time.monotonic() - began
-                short_lives = 0 if lived > _LIVED_SECONDS else short_lives + 1
-                if self._stopping.is_set():
+                if self._over is None or self._over():
                     return
-                if short_lives >= _SHORT_LIVES or not self._session_lives():
+                raise OperatingFault(_returned(self.reasons))
+            except Exception as error:
+                lives.heard(self._tag, time.monotonic() * 1e3)
+                if self._stopping.is_set() or (self._over is not None and self._over()):
+                    return
+                if lives.ended(self._tag) or not self._session_lives():
                     self._on_failure(f"Spark gave the query's job up: {_first_lines(error)}")
                     return
 
@@ -162,6 +172,11 @@ def _task(entry: Entry) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return run
 
 
+def _returned(reasons: dict[int, str]) -> str:
+    said = ", ".join(sorted(set(reasons.values()))) or "nothing"
+    return f"its tasks returned before the query was over (they say: {said})"
+
+
 def _first_lines(error: Exception) -> str:
     """What an error of Spark says before its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -176,12 +191,12 @@ class SparkNodes:
         self._session = session
         self._job: NodeJob | None = None
 
-    def start(self, tasks: Sequence[NodeTask], on_failure: Callable[[str], None]) -> None:
-        """Start all nodes; `on_failure` is told when Spark gives them up."""
+    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+        """Start all nodes; the driver is told when Spark gives them up."""
         coordinator = tasks[0].coordinator if tasks else None
         self._job = NodeJob(
-            self._session, len(tasks), _node_entry(tuple(tasks)), on_failure,
-            coordinator=coordinator,
+            self._session, len(tasks), _node_entry(tuple(tasks)), driver.fail,
+            coordinator=coordinator, over=lambda: driver.over,
         )  # fmt: skip
         self._job.start()
 

@@ -294,13 +294,13 @@ class LogWriter:
                 self._gather(command)
             else:
                 carry_out(command, self._stores, self.epoch)
-        except Exception as error:  # whatever it is, it must not die unseen in a thread
+            with self._lock:
+                answers = self._pipeline.done(command)
+                if isinstance(command, WriteMark | Complete):
+                    self._progress.notify_all()
+                return answers
+        except BaseException as error:  # whatever it is, it must not die unseen in a thread
             return self._trouble(command, error)
-        with self._lock:
-            answers = self._pipeline.done(command)
-            if isinstance(command, WriteMark | Complete):
-                self._progress.notify_all()
-            return answers
 
     def _gather(self, command: Gather) -> None:
         pipeline, work = self._pipeline, self._work[command.stripe]
@@ -316,7 +316,7 @@ class LogWriter:
                 self._marked = max(self._marked, command.order)
                 carry_out(command, self._stores, self.epoch)
 
-    def _trouble(self, command: Command, error: Exception) -> list[Command]:
+    def _trouble(self, command: Command, error: BaseException) -> list[Command]:
         with self._lock:
             # A successor clears away what its predecessor was at: that is no fault of the disk.
             if isinstance(error, Fenced) or not self._is_owner():

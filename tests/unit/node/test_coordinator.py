@@ -7,7 +7,6 @@ from rewake.log.lineage import LogRecord
 from rewake.model.errors import UsageError
 from rewake.node.commands import EndQuery, HangUp, KillAttempt, Persist, Tell
 from rewake.node.coordinator import Coordinator
-from rewake.node.failure_detector import FailureDetector
 from rewake.node.messages import (
     Failed,
     Finished,
@@ -100,69 +99,94 @@ def test_a_lost_connection_is_a_death_at_once():
     assert told(coordinator.disconnected(1), 2) == [PeerMoved("a", None)]
 
 
-def at_a_steady_pace(detector: FailureDetector, until_ms: int = 20_000) -> None:
-    """Have one node heard every 100 ms, until that pace is believed."""
-    detector.started(99, "steady", 0.0)
-    for now_ms in range(0, until_ms, 100):
-        detector.heard(99, float(now_ms))
-        detector.silent(float(now_ms))
-    detector.forget(99)
-
-
-def test_three_missed_heartbeats_are_a_death():
-    """A silent process is ended, so that another can take its place."""
-    detector = FailureDetector(100.0, 3)
-    at_a_steady_pace(detector)
-    coordinator = Coordinator(plan("a"), detector=detector)
-    register(coordinator, 1, "a", now_ms=20_000.0)
-    coordinator.heartbeat(1, Heartbeat("a", 1), 20_000.0)
-    for now_ms in range(20_000, 20_301, 50):
-        assert coordinator.tick(float(now_ms)) == []
-    commands = coordinator.tick(20_350.0)
-    assert [type(each) for each in commands] == [KillAttempt, HangUp]
-
-
-def test_heartbeats_are_missed_at_the_pace_at_which_they_come():
-    """On a busy machine everything comes late; that is no death."""
-    detector = FailureDetector(100.0, 3)
-    at_a_steady_pace(detector)
-    assert 299.0 < detector.patience_ms("a") < 301.0
-    detector.started(1, "a", 20_000.0)
-    detector.heard(1, 20_000.0)
-    detector.heard(1, 20_900.0)
-    assert detector.patience_ms("a") == 2700.0
-
-
-def test_an_attempt_that_loads_its_state_is_given_time():
-    """Before its first heartbeat a node is busy, not dead."""
-    coordinator = Coordinator(plan("a"), detector=FailureDetector(100.0, 3))
+def test_silence_is_a_death():
+    """The process is ended, so that its place is free for the next attempt."""
+    coordinator = Coordinator(plan("a"))
     register(coordinator, 1, "a", now_ms=0.0)
-    assert [coordinator.tick(float(now_ms)) for now_ms in range(0, 5000, 100)] == [[]] * 50
+    coordinator.heartbeat(1, Heartbeat("a", 1), 0.0)
+    commands = [each for now in range(0, 5_000, 50) for each in coordinator.tick(float(now))]
+    assert commands == [KillAttempt("a", 0, ""), HangUp(1)]
+    assert coordinator.nodes["a"].replaced == {"silent": 1}
 
 
-def test_who_was_suspected_is_given_longer():
-    """On a machine that is too slow for the detector, a node still gets somewhere."""
-    detector = FailureDetector(100.0, 3)
-    first = detector.patience_ms("a")
-    detector.silent(0.0)
-    for count in range(2):
-        assert detector.patience_ms("a") == first * 2**count
-        detector.started(count, "a", 0.0)
-        detector.heard(count, 0.0)
-        suspected = next(now for now in range(0, 9000, 100) if detector.silent(float(now)))
-        assert suspected > first * 2**count
-        detector.forget(count)
-        detector.silent(0.0)
+def test_who_waits_for_its_epoch_is_not_silent():
+    """While there is no room to keep the state, it is the coordinator who is late."""
+    coordinator = Coordinator(plan("a"))
+    coordinator.registered(1, Register("a", ("127.0.0.1", 1000)), 0.0)
+    coordinator.stalled("no room")
+    assert not any(coordinator.tick(float(now)) for now in range(0, 300_000, 50))
+    assert coordinator.nodes["a"].progress == {"stalled": True, "trouble": "no room"}
 
 
-def test_a_coordinator_that_slept_blames_nobody():
-    """Silence counts only while somebody listened."""
-    coordinator = Coordinator(plan("a"), detector=FailureDetector(100.0, 3))
-    register(coordinator, 1, "a", now_ms=0.0)
-    coordinator.tick(0.0)
-    assert coordinator.tick(5000.0) == []
-    coordinator.heartbeat(1, Heartbeat("a", 1), 5001.0)
-    assert coordinator.tick(5200.0) == []
+def test_a_node_that_nobody_starts_again_ends_the_query():
+    """Whoever starts nodes may be dead: it is not waited for, and the error names the node."""
+    coordinator = Coordinator(plan("a", "b"), missing_after_ms=2_000.0)
+    register(coordinator, 1, "a")
+    register(coordinator, 2, "b")
+    coordinator.disconnected(2)
+    commands = []
+    for now in range(0, 3_000, 50):
+        coordinator.heartbeat(1, Heartbeat("a", 1), float(now))
+        commands += coordinator.tick(float(now))
+        assert not commands or now > 2_000
+    assert isinstance(told(commands, 1)[0], Stop)
+    (end,) = [each for each in commands if isinstance(each, EndQuery)]
+    assert "node 'b' is missing: for 2 s no process or task has come to run it" in end.error
+
+
+def test_a_node_that_comes_back_is_not_missing_any_more():
+    """Time without it counts from its last end."""
+    coordinator = Coordinator(plan("a"), missing_after_ms=2_000.0)
+    for life in range(5):
+        first = life * 2_000
+        assert not any(coordinator.tick(float(now)) for now in range(first, first + 1_500, 50))
+        register(coordinator, life, "a", float(first + 1_500))
+        coordinator.disconnected(life)
+
+
+def deaths(coordinator: Coordinator, lives: int, progress: dict, words: str = "") -> list:
+    """So many lives of a second each; what the coordinator commands when the last one ends."""
+    commands = []
+    for life in range(lives):
+        now = life * 1_000.0
+        register(coordinator, life, "a", now)
+        heartbeat = Heartbeat("a", life + 1, {name: at(life) for name, at in progress.items()})
+        coordinator.heartbeat(life, heartbeat, now + 900.0)
+        if words:
+            coordinator.failed(life, Failed("a", life + 1, words, fatal=False))
+        commands = coordinator.disconnected(life)
+    return [each for each in commands if isinstance(each, EndQuery)]
+
+
+def test_a_node_that_dies_for_long_and_never_gets_further_ends_the_query():
+    """With what it last said; without a word it is told where to look."""
+    same = {"input_position": lambda _life: 7}
+    (end,) = deaths(Coordinator(plan("a"), missing_after_ms=30_000.0), 31, same, "no route")
+    assert end.error == (
+        "node 'a' was started 31 times in a row and never got any further; it last said: no route"
+    )
+    (end,) = deaths(Coordinator(plan("a"), missing_after_ms=30_000.0), 31, same)
+    assert "died without a word; what its process printed says why" in end.error
+
+
+def test_a_node_that_gets_further_may_die_for_ever():
+    """Deaths count only in vain; and a storm of them that is over soon does not count."""
+    coordinator = Coordinator(plan("a"), missing_after_ms=30_000.0)
+    assert not deaths(coordinator, 500, {"input_position": lambda life: life})
+    assert coordinator.nodes["a"].replaced == {"died": 500}
+    assert not deaths(Coordinator(plan("a")), 100, {"input_position": lambda _life: 7})
+
+
+def test_replacements_are_counted_by_cause():
+    """Died without a word, failed with one, superseded by another attempt."""
+    coordinator = Coordinator(plan("a"))
+    register(coordinator, 1, "a")
+    register(coordinator, 2, "a")
+    coordinator.disconnected(2)
+    register(coordinator, 3, "a")
+    coordinator.failed(3, Failed("a", 3, "no room", fatal=False))
+    coordinator.disconnected(3)
+    assert coordinator.nodes["a"].replaced == {"superseded": 1, "died": 1, "failed": 1}
 
 
 def test_the_query_ends_when_every_node_has_finished():
@@ -203,7 +227,7 @@ def test_a_log_that_was_opened_is_remembered_at_once_and_told_to_the_next_attemp
 
 def test_how_far_a_log_is_durable_is_remembered_now_and_then_and_at_the_end():
     """Not with every heartbeat: that would be a sync several times a second."""
-    coordinator = Coordinator(plan("a"), detector=FailureDetector())
+    coordinator = Coordinator(plan("a"))
     register(coordinator, 1, "a")
     coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 0)), 0.0)
     for now_ms in range(0, 5_000, 100):

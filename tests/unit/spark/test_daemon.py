@@ -1,16 +1,159 @@
 """The process that Python workers are forked from: what it leaves unsaid."""
 
 import os
+import signal
+import socket
+import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-# pyspark's own worker, with a task that writes and ends: its buffered words go out when it leaves.
-_LEAVING = """
-import socket, sys
+SECRET = b"a secret of Spark's"
+_RESET = struct.pack("ii", 1, 0)  # to close is then to reset
+
+
+class Spark:
+    """Spark's end of a daemon: it asks for workers, and hangs up on them."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        assert process.stdout is not None
+        (self._port,) = struct.unpack(">i", process.stdout.read(4))
+
+    def worker(self) -> socket.socket:
+        """Have a worker forked; the connection to it."""
+        connected = socket.create_connection(("127.0.0.1", self._port), timeout=60.0)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        return connected
+
+    @staticmethod
+    def number(connected: socket.socket) -> int:
+        """The worker says which process it is, first of all."""
+        (pid,) = struct.unpack(">i", connected.recv(4, socket.MSG_WAITALL))
+        return int(pid)
+
+    @staticmethod
+    def authenticated(connected: socket.socket, secret: bytes = SECRET) -> bytes:
+        """Tell the worker the secret; what it answers."""
+        connected.sendall(struct.pack(">i", len(secret)) + secret)
+        (size,) = struct.unpack(">i", connected.recv(4, socket.MSG_WAITALL))
+        return connected.recv(size, socket.MSG_WAITALL)
+
+
+@contextmanager
+def daemon(module: str = "rewake.spark.task_daemon") -> Iterator[Spark]:
+    """A daemon as Spark starts it; afterwards it has been told to leave, and has."""
+    environment = os.environ | {
+        "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, "pyspark.worker"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    try:
+        yield Spark(process)
+    finally:
+        process.kill()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
+        process.wait()
+
+
+def said_after(hang_up: Callable[[Spark, socket.socket], None], module: str) -> str:
+    """What is on stderr when Spark has hung up on a worker in this way, and all have left."""
+    with daemon(module) as spark:
+        connected = spark.worker()
+        hang_up(spark, connected)
+        connected.close()
+        # Another worker, so that the daemon has come to the first one; it is told nothing.
+        other = spark.worker()
+        spark.number(other)
+        assert spark.process.stdin is not None
+        assert spark.process.stderr is not None
+        spark.process.stdin.close()
+        other.close()
+        # Closed when the last of them is gone.
+        return spark.process.stderr.read().decode()
+
+
+def _at_once(spark: Spark, connected: socket.socket) -> None:
+    """Before it has said its number."""
+
+
+def _before_the_secret(spark: Spark, connected: socket.socket) -> None:
+    spark.number(connected)
+
+
+def _within_the_secret(spark: Spark, connected: socket.socket) -> None:
+    spark.number(connected)
+    connected.sendall(struct.pack(">i", len(SECRET)) + SECRET[:3])
+
+
+def _before_the_task(spark: Spark, connected: socket.socket) -> None:
+    spark.number(connected)
+    assert spark.authenticated(connected) == b"ok"
+
+
+def _in_the_task(spark: Spark, connected: socket.socket) -> None:
+    _before_the_task(spark, connected)
+    connected.sendall(struct.pack(">i", 0))
+
+
+def _politely(hang_up: Callable[[Spark, socket.socket], None]) -> Callable[..., None]:
+    """The same, with a connection that ends instead of being reset."""
+
+    def ending(spark: Spark, connected: socket.socket) -> None:
+        hang_up(spark, connected)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+        connected.shutdown(socket.SHUT_WR)
+        while connected.recv(1024):
+            pass
+
+    return ending
+
+
+_PLACES = [_at_once, _before_the_secret, _within_the_secret, _before_the_task, _in_the_task]
+
+
+@pytest.mark.parametrize("place", _PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("polite", [False, True], ids=["reset", "ended"])
+def test_a_worker_that_spark_hangs_up_on_ends_without_a_word(
+    place: Callable[[Spark, socket.socket], None], polite: bool
+) -> None:
+    """Wherever it is: it has done nothing wrong, and nor has anybody."""
+    hang_up = _politely(place) if polite else place
+    assert said_after(hang_up, "rewake.spark.task_daemon") == ""
+
+
+def test_a_daemon_that_is_told_to_leave_says_nothing() -> None:
+    """Nor do workers that wait; and Ctrl-C in a terminal does not reach its group."""
+    with daemon() as spark, spark.worker() as connected:
+        spark.number(connected)
+        assert os.getpgid(spark.process.pid) == spark.process.pid
+        spark.process.send_signal(signal.SIGTERM)
+        connected.close()
+        assert spark.process.stderr is not None
+        assert spark.process.stderr.read() == b""
+
+
+def test_a_stranger_is_still_turned_away() -> None:
+    """With another secret."""
+    with daemon() as spark, spark.worker() as connected:
+        spark.number(connected)
+        assert spark.authenticated(connected, b"guessed") == b"err"
+
+
+# pyspark's own worker, with a task that ends in this way.
+_ENDING = """
+import os, socket, sys
 import pyspark.worker
 from pyspark import daemon
 from rewake.spark.daemon import leave_quietly
@@ -26,29 +169,36 @@ def task(infile, outfile):
 
 
 pyspark.worker.main = task
-print(daemon.worker(here, True))
+try:
+    print(daemon.worker(here, True))
+except BaseException:
+    daemon.traceback.print_exc()
 """
 
 
-# What a worker could not send is raised.
-_AS_SPARK_SETS_IT = {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
-
-
-def _left(then: str) -> tuple[str, str]:
-    """With what a worker ended after this, and what it printed on stderr."""
+def _said(then: str) -> str:
+    """What the daemon says of a worker that ended so."""
     ended = subprocess.run(
-        [sys.executable, "-c", _LEAVING.format(then=then)],
+        [sys.executable, "-c", _ENDING.format(then=then)],
         capture_output=True, text=True, timeout=120, check=False,
-        env=os.environ | _AS_SPARK_SETS_IT,
+        env=os.environ | {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"},
     )  # fmt: skip
-    return ended.stdout.strip(), ended.stderr
+    return ended.stderr
 
 
-def test_a_worker_that_spark_hung_up_on_ends_without_a_word() -> None:
-    assert _left("there.close()") == ("1", "")
+def test_last_words_that_nobody_hears_are_no_matter() -> None:
+    """Spark is gone when the worker sends what it had gathered."""
+    assert _said("there.close()") == ""
 
 
-def test_every_other_trouble_of_a_worker_is_still_told() -> None:
-    code, told = _left("import os; os.close(outfile.fileno())")
-    assert not code
-    assert "OSError" in told
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("os.close(outfile.fileno())", "OSError"),
+        ("raise ValueError('a bug')", "ValueError: a bug"),
+        ("raise TimeoutError('of something else')", "TimeoutError"),
+    ],
+)
+def test_every_other_trouble_of_a_worker_is_still_told(then: str, told: str) -> None:
+    """With its traceback."""
+    assert told in _said(then)

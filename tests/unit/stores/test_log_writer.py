@@ -215,11 +215,12 @@ def test_a_failed_sync_surfaces_everywhere():
     assert Log.open_for_append(store).frontier.sequence in (1, 2)
 
 
-def test_an_unexpected_error_does_not_die_unseen():
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
+def test_an_unexpected_error_does_not_die_unseen(kind):
     """A bug in a callback stops the writer visibly instead of hanging its users."""
 
     def broken(_: int) -> None:
-        raise RuntimeError("a bug")
+        raise kind("a bug")
 
     _, writer = memory_writer(on_durable=broken)
     with pytest.raises(WriterFailed, match="a bug"):

@@ -64,9 +64,12 @@ def _lead(figures: dict[str, Any]) -> str:
     times = {0: "nothing was killed", 1: "one node was hit"}.get(
         kills, f"nodes were hit {kills} times"
     )
+    causes = ", ".join(f"{count} {cause}" for cause, count in figures.get("replaced", {}).items())
+    replaced = f" (replaced: {causes})" if causes else ""
     return (
         f"{figures['tuples']:,} tuples went through the query in {figures['seconds']:.1f} s; "
-        f"{times}; {figures['results']:,} results came, each compared with what is expected."
+        f"{times}{replaced}; {figures['results']:,} results came, each compared with what is "
+        "expected."
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
         "missed": result.missed,
         "late_dropped": sum(int(each.get(DROPPED, 0)) for each in result.status.values()),
         "kills": [_kill(result, blow) for blow in result.blows],
+        "replaced": _replaced(result),
         "recovery_ms": _without_node(recoveries[0]) if recoveries else None,
         "recoveries": recoveries,
         "lost": result.verdict.lost,
@@ -36,6 +37,15 @@ def summary(result: DrillResult, report: str | None = None) -> dict[str, Any]:
         "wrong": result.verdict.wrong,
         "report": report,
     }
+
+
+def _replaced(result: DrillResult) -> dict[str, int]:
+    """How many attempts of nodes were replaced, by cause."""
+    counts: dict[str, int] = {}
+    for status in result.status.values():
+        for cause, times in status.get("replaced", {}).items():
+            counts[cause] = counts.get(cause, 0) + times
+    return counts
 
 
 def recoveries_of(result: DrillResult) -> list[dict[str, Any]]:
