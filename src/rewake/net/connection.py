@@ -131,6 +131,11 @@ class Connection:
         return self._handshake is None
 
     @property
+    def turned_away(self) -> bool:
+        """Of one that has ended: the peer was there, and did not let us in.  It may next time."""
+        return not self.authenticated and not self._connecting
+
+    @property
     def wants_write(self) -> bool:
         """Whether something waits for the socket to become writable."""
         return not self.closed and (self._connecting or bool(self._queue))
@@ -191,7 +196,7 @@ class Connection:
                 self._sent(self._socket.sendmsg(list(islice(self._queue, _BUFFERS_PER_CALL))))
         except OSError as error:
             if error.errno not in _MAY_COME_LATER:
-                self._end(f"the connection to {self.peer} is lost: {_words(error.errno)}")
+                self._lost(error)
                 return
         if self._finishing and not self._queue:
             # The peer must be able to read what was said last: an abrupt end may take it away.
@@ -220,7 +225,7 @@ class Connection:
             self._end(str(error))
         except OSError as error:
             if error.errno not in _MAY_COME_LATER:
-                self._end(f"the connection to {self.peer} is lost: {_words(error.errno)}")
+                self._lost(error)
         return messages
 
     def _receive(self, messages: list[Message]) -> None:
@@ -260,6 +265,12 @@ class Connection:
         self._decoder.limits = self._limits
         held, self._held = self._held, []
         self._enqueue(held)
+
+    def _lost(self, error: OSError) -> None:
+        if self.turned_away:
+            self._hung_up()  # by a reset
+        else:
+            self._end(f"the connection to {self.peer} is lost: {_words(error.errno)}")
 
     def _hung_up(self) -> None:
         if not self.authenticated:

@@ -194,10 +194,13 @@ class Loop:
     def run_once(self, timeout: float | None = None) -> None:
         """Wait for something to happen, at most `timeout` seconds, and handle all that has."""
         self._tell_ended()
-        for key, events in self._selector.select(self._wait(timeout)):
+        happened = self._selector.select(self._wait(timeout))
+        # Those inside, and strangers who have answered, before anybody else is let into a doorway.
+        for key, events in happened:
             if isinstance(key.data, Connection):
                 self._serve(key.data, events)
-            else:
+        for key, events in happened:
+            if not isinstance(key.data, Connection):
                 key.data(events)
         self._fire_timers()
         self._tell_ended()
