@@ -1,7 +1,7 @@
 """The real host of the coordinator: a thread in the driver, and a folder that outlives it.
 
     <folder>/coordinator.json   the coordinator's state, replaced as a whole
-    <folder>/endpoint.json      where the coordinator listens and the query's token, for clients
+    <folder>/endpoint.json      where the coordinator listens and the clients' token, for clients
                                 of the same user; only while the query runs
     <folder>/streams.json       which output of which node is which stream, for readers of logs:
                                 {"streams": {"averages": [["averages", 0]]}}, by shard
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
-from signal import SIGKILL
+from signal import SIGKILL, Signals
 from typing import Any
 
 from rewake.graph.plan import Plan
@@ -36,6 +35,7 @@ from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener
 from rewake.net.loop import Loop
+from rewake.net.peer_process import signal_peer
 from rewake.node.commands import (
     CoordinatorCommand,
     EndQuery,
@@ -112,7 +112,7 @@ class CoordinatorHost:
 
     def start(self) -> None:
         """Begin to serve."""
-        endpoint = {"address": list(self.address), "token": self.token.reveal()}
+        endpoint = {"address": list(self.address), "token": self.token.for_clients().reveal()}
         path = self._folder / ENDPOINT_FILE
         try:
             path.unlink(missing_ok=True)
@@ -156,8 +156,14 @@ class CoordinatorHost:
         return self._coordinator.running
 
     def pid_of(self, node: str) -> int | None:
-        """The process that runs a node, on this machine."""
+        """The process that runs a node, as it says itself; None when the node does not run."""
         return self._coordinator.pid_of(node)
+
+    def signal(self, node: str, sign: Signals) -> bool:
+        """Send a signal to the process of a node; False when it is none of this machine."""
+        status, pid = self._coordinator.nodes.get(node), self._coordinator.pid_of(node)
+        connection = None if status is None else self._connections.get(status.connection or 0)
+        return bool(connection is not None and pid and signal_peer(connection, pid, sign))
 
     def close(self) -> None:
         """Stop serving and give the folder back."""
@@ -277,11 +283,10 @@ class CoordinatorHost:
                         self._connections[number].send(message)
                 case HangUp(number):
                     self._hang_up(number)
-                case KillAttempt(node, pid, host):
+                case KillAttempt(node, pid, number):
                     self._note(node, "silent")
-                    if pid and host == socket.gethostname():
-                        with suppress(ProcessLookupError, PermissionError):
-                            os.kill(pid, SIGKILL)
+                    if number in self._connections:
+                        signal_peer(self._connections[number], pid, SIGKILL)
                 case EndQuery(error):
                     self._points.hit("coordinator.stopping")
                     self.error = error

@@ -56,6 +56,7 @@ class Listener:
                 f"they should, or listen at {LOOPBACK}"
             )
         self._token = token
+        self._clients = token.for_clients()
         self._limits = limits
         self._doorway = Doorway(strangers, _is_stranger, randbelow)
         self._socket = _listening(host, port)
@@ -98,8 +99,9 @@ class Listener:
     def _admit(self, fresh: socket.socket, peer: str, now: float) -> Connection:
         deadline = now + AUTHENTICATION_SECONDS
         connection = Connection(
-            fresh, peer, self._token, deadline, accepting=True, limits=self._limits
-        )
+            fresh, peer, self._token, deadline,
+            accepting=True, limits=self._limits, clients=self._clients,
+        )  # fmt: skip
         dropped = self._doorway.admit(connection)
         if dropped is not None:
             dropped.close()

@@ -21,6 +21,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
+from rewake.model.errors import NotAllowed
 from rewake.net.connection import Connection
 from rewake.net.listener import Listener
 from rewake.net.wire import Message
@@ -237,6 +238,8 @@ class Loop:
         # The handler may have closed it in `authenticated`.
         if messages and connection in self._handlers:
             handler.received(connection, messages)
+        if isinstance(connection.fault, NotAllowed):
+            connection.finish(self.now())  # the handler is told when the peer has hung up
 
     def _fire_timers(self) -> None:
         # Those that are due now: a timer that sets itself again must not keep the loop here.

@@ -215,7 +215,7 @@ class Coordinator:
             attempt = self._attempts.get(connection)
             if attempt is not None and not self._over:
                 # A process that only sleeps keeps its place in Spark: end it, so another can come.
-                commands.append(KillAttempt(attempt.node, attempt.pid, attempt.host))
+                commands.append(KillAttempt(attempt.node, attempt.pid, connection))
             commands += [HangUp(connection), *self.disconnected(connection)]
         return commands
 
