@@ -15,6 +15,7 @@ from rewake.graph.checks import (
     checked_split,
     difference,
     diverting,
+    of_step,
     united_schema,
 )
 from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
@@ -170,6 +171,11 @@ class Stream:
                 f"step {name!r}: columns give one tuple for each; with many=True give one function "
                 "of a batch, which gives a batch"
             )
+        if columns is not None and not isinstance(columns, Mapping):
+            raise UsageError(
+                f"step {name!r}: columns are given by name, as in {{'total': 'a + b'}}, or one "
+                f"function of a batch, not {columns!r}"
+            )
         computes = _computed(name, dict(columns or {}), named)
         for _, computed in computes:
             computed.bind(self.schema, name)
@@ -254,27 +260,28 @@ class Stream:
         name = self._named(name, Kind.AGGREGATE)
         approach = chosen_approach(approach, recover_within, checkpoint_budget)
         keys = listed(by)
-        spec = AggregateSpec(
-            by=keys,
-            window=window,
-            aggregates=asked_for(
-                count,
-                functions,
-                avg=avg,
-                sum=sum,
-                min=min,
-                max=max,
-                first=first,
-                last=last,
-                stddev=stddev,
-            ),
-            time=time,
-            slack=slack,
-            timeout=timeout,
-            null_keys=null_keys,
-            route_late=route_late,
-            on_error=on_error,
-        )
+        with of_step(name):
+            spec = AggregateSpec(
+                by=keys,
+                window=window,
+                aggregates=asked_for(
+                    count,
+                    functions,
+                    avg=avg,
+                    sum=sum,
+                    min=min,
+                    max=max,
+                    first=first,
+                    last=last,
+                    stddev=stddev,
+                ),
+                time=time,
+                slack=slack,
+                timeout=timeout,
+                null_keys=null_keys,
+                route_late=route_late,
+                on_error=on_error,
+            )
         check_aggregate(name, spec, self.schema)
         return self.add_stateful(
             Kind.AGGREGATE, spec, name=name, shards=shards, approach=approach, fragment=fragment
@@ -303,6 +310,9 @@ class Stream:
         The rest is that of `aggregate`; steps are called by `name` and the window's.
         """
         name = self._named(name, Kind.AGGREGATE)
+        given: object = windows  # by callers whose types nobody checks
+        if not isinstance(given, Mapping):
+            raise UsageError(f"step {name!r}: windows are given by name, not as {given!r}")
         return {
             each: self.aggregate(window=window, name=f"{name}-{each}", **rest)
             for each, window in windows.items()

@@ -87,6 +87,15 @@ class AggregateSpec:
 
     kind: ClassVar[str] = "aggregate"
 
+    def __post_init__(self) -> None:
+        given: object = self.window  # by callers whose types nobody checks
+        if not isinstance(given, CountWindow | TimeWindow | RunningWindow):
+            raise InvalidWindow(
+                f"{given!r} is not a count, time or running window: window is count_window(10) for "
+                'so many tuples, or time_window("10 minutes") for so much event time; sessions are '
+                "a step of their own: stream.sessions(gap=...)"
+            )
+
     @property
     def operator_class(self) -> OperatorClass:
         """Time windows stand where time says; count windows where counting began (Hwang 3.2.2)."""
@@ -146,12 +155,6 @@ class AggregateSpec:
 
 
 def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
-    given: object = spec.window  # by callers whose types nobody checks
-    if not isinstance(given, CountWindow | TimeWindow | RunningWindow):
-        raise InvalidWindow(
-            f"{given!r} is not a count, time or running window; sessions are a step of their own: "
-            "stream.sessions(gap=...)"
-        )
     unit_ns = time.unit_ns if time is not None else 1
     slack = slack_in_unit(spec.slack, unit_ns)
     if isinstance(spec.window, TimeWindow):

@@ -198,6 +198,9 @@ def no_column(name: str, names: list[str], places: Sequence[int] = ()) -> str:
     """Words for an error about a column that is not there: a near name, and all there are."""
     if places:
         return f"there are {len(places)} columns named {name!r}; rename all but one upstream"
+    given: object = name  # by callers whose types nobody checks
+    if not isinstance(given, str):
+        return f"the name of a column is text, not {name!r}; columns: {', '.join(names) or 'none'}"
     same = [each for each in names if each.lower() == name.lower()]
     close = same or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ";"

@@ -174,6 +174,12 @@ class MapStep:
         return pa.RecordBatch.from_arrays(arrays, names)
 
     def _check(self, names: list[str], arrays: list[pa.Array]) -> None:
+        for array in arrays:
+            if not isinstance(array, pa.Array):
+                raise UsageError(
+                    f"step {self.name!r}: a function of a batch gives an Arrow array or a batch, "
+                    f"not {type(array).__name__}"
+                )
         lengths = {len(array) for array in arrays}
         if len(lengths) > 1:
             counted = ", ".join(f"{n}: {len(a)}" for n, a in zip(names, arrays, strict=True))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from rewake.model.errors import InvalidWindow
-from rewake.model.units import duration_in_unit
+from rewake.model.units import check_duration, duration_in_unit
 
 
 def _check_positive(what: str, value: object) -> None:
@@ -86,6 +86,10 @@ class TimeWindow:
 
     size: str | int
     advance: str | int
+
+    def __post_init__(self) -> None:
+        check_duration("a window's size", self.size)
+        check_duration("a window's advance", self.advance)
 
     def in_unit(self, unit_ns: int) -> tuple[int, int]:
         """Size and advance as integers in the time column's unit."""

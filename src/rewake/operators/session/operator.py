@@ -40,7 +40,7 @@ from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column
@@ -137,7 +137,7 @@ def _checked(spec: SessionSpec, schema: pa.Schema) -> None:
     if spec.null_keys not in ("group", "refuse"):
         raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
     for name in (*spec.by, spec.time, *(each.column for each in spec.aggregates)):
-        places = schema.get_all_field_indices(name)
+        places = places_of(schema, name)
         if name and len(places) != 1:
             raise SchemaMismatch(no_column(name, schema.names, places))
 
