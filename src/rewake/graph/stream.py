@@ -22,6 +22,7 @@ from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
+from rewake.model.stream_event import no_tuples
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
 from rewake.operators.fragment import FilterStep, MapStep
@@ -177,8 +178,9 @@ class Stream:
                 f"function of a batch, not {columns!r}"
             )
         computes = _computed(name, dict(columns or {}), named)
+        empty = no_tuples(self.schema)
         for _, computed in computes:
-            computed.bind(self.schema, name)
+            computed.bind(self.schema, name, empty)
         step = MapStep(computes, name)
         stateless, further = diverting(name, step, on_error, self.schema)
         return self._add(

@@ -22,7 +22,6 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.model.stream_event import no_tuples
 from rewake.operators import expression_kernels as kernels
 from rewake.operators.expression_types import (
     cast_options,
@@ -73,13 +72,13 @@ class Compiler:
     The grammar says for each kind of syntax tree how it is compiled; it is in its own module.
     """
 
-    def __init__(self, schema: pa.Schema, where: str, text: str, grammar: Grammar) -> None:
+    def __init__(self, empty: pa.RecordBatch, where: str, text: str, grammar: Grammar) -> None:
         self.columns: set[str] = set()
-        self._schema = schema
+        self._schema: pa.Schema = empty.schema
         self._where = where
         self._text = text
         self._grammar = grammar
-        self._empty = no_tuples(schema)
+        self._empty = empty
 
     def compile(self, tree: Tree) -> Node:
         """The node of a syntax tree."""
