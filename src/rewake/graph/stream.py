@@ -153,8 +153,10 @@ class Stream:
         With `many`, one function for all may give any number of tuples, which are logged.  With
         `on_error="divert"`, tuples for which it cannot be computed go to `output("dead")`.  A
         column whose name is that of an option is given in the mapping:
-        `map({"name": "upper(name)"})`.
+        `map({"name": "upper(name)"})`; where `name=` could be meant for one, it is refused.
         """
+        if columns is None:
+            self._refuse_lost_columns(name=name, fragment=fragment)
         name = self._named(name, Kind.MAP)
         options = self._options(name, shards, approach, fragment, partition_by)
         if callable(columns):
@@ -192,6 +194,16 @@ class Stream:
             keys=_keys_after_map(self._port.step.keys, computes),
             **options,
         )
+
+    def _refuse_lost_columns(self, **options: str | None) -> None:
+        """Where columns are given by keyword, an option may be meant as one: say so."""
+        for option, value in options.items():
+            if value is not None and (option in self.schema.names or value in self.schema.names):
+                raise UsageError(
+                    f"map({option}={value!r}, ...): is this the step's {option}, or a column? For "
+                    f"a column write map({{{option!r}: {value!r}, ...}}); for the step's, give the "
+                    f"columns in such a mapping and {option}= beside it"
+                )
 
     def union(
         self,

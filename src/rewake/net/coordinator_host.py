@@ -14,6 +14,7 @@ before an epoch is given out.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -51,6 +52,8 @@ from rewake.stores.local import LocalStore
 STATE_FILE = "coordinator.json"
 STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
+_ALARMING = frozenset({"lost", "silent", "failed"})
+_log = logging.getLogger("rewake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class CoordinatorHost:
                 "their machines reach this one"
             )
         self._folder = folder
+        self._name = plan.query
         self._store = LocalStore(folder, create=True)
         if not self._store.try_lock():
             self._store.close()
@@ -146,7 +150,12 @@ class CoordinatorHost:
     def status(self) -> dict[str, dict[str, Any]]:
         """What is known of each node."""
         return {
-            name: {"epoch": each.epoch, "running": each.connection is not None, **each.progress}
+            name: {
+                "epoch": each.epoch,
+                "running": each.connection is not None,
+                "pid": self._coordinator.pid_of(name),
+                **each.progress,
+            }
             for name, each in self._coordinator.nodes.items()
         }
 
@@ -202,6 +211,9 @@ class CoordinatorHost:
         status = self._coordinator.nodes.get(node)
         epoch = 0 if status is None else status.epoch
         self.history.append(Happening(time.monotonic(), node, what, epoch))
+        alarming = what in _ALARMING and not self._coordinator.over
+        level = logging.WARNING if alarming else logging.INFO
+        _log.log(level, "query %s: node %s %s, epoch %d", self._name, node, what, epoch)
 
     # --- what nodes and clients say (Handler) ------------------------------------------------
 
@@ -240,8 +252,13 @@ class CoordinatorHost:
         return []
 
     def _note_recovery(self, node: str, progress: dict[str, Any]) -> None:
-        """Remember when a node was first seen to have caught up."""
+        """Remember when a node was first seen to have caught up, or stalled."""
         status = self._coordinator.nodes.get(node)
+        stalled = bool(progress.get("stalled"))
+        if status is not None and stalled != bool(status.progress.get("stalled")):
+            said = progress.get("trouble") or "there is no room on its disk"
+            how = f"waits: {said}" if stalled else "goes on"
+            _log.warning("query %s: node %s %s", self._name, node, how)
         if status is not None and status.progress.get("recovering") and not progress["recovering"]:
             self._note(node, "replayed")
 
@@ -299,6 +316,8 @@ class CoordinatorHost:
             connection.finish(self._loop.now())
 
     def _announce_end(self) -> None:
+        if self.error is not None:
+            _log.error("query %s failed: %s", self._name, self.error)
         self.ended.set()
         if self._on_end is not None:
             self._on_end(self.error)

@@ -128,6 +128,21 @@ def test_a_wrong_argument_is_a_usage_error(step: str, option: str) -> None:
             pytest.fail(f"{step}({option}={value!r}): {type(error).__name__}: {error}")
 
 
+# --- columns that options hide ---------------------------------------------------------------
+
+
+def test_a_column_is_never_lost_to_the_name_of_a_step() -> None:
+    """Where `name=` may be meant as a column, it is refused; in the mapping both have a place."""
+    people = Query("people").entry("people", pa.schema([("name", pa.string()), ("v", pa.int64())]))
+    for wrong in ({"name": "name"}, {"name": "shouted"}, {"fragment": "name"}):
+        with pytest.raises(UsageError, match=r"a column\? For a column write map\(\{"):
+            people.map(double="v * 2", **wrong)
+    both = people.map({"name": "upper(name)", "double": "v * 2"}, name="shouted")
+    assert (both.name, both.schema.names) == ("shouted", ["name", "double"])
+    unnamed = people.map({"v": "v"}).map(double="v * 2", name="doubled")
+    assert (unnamed.name, unnamed.schema.names) == ("doubled", ["double"])
+
+
 # --- windows and durations -----------------------------------------------------------------------
 
 
