@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 from rewake.graph.plan import NodePlan
 from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
@@ -157,6 +159,8 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
         "schema" if number == 0 else f"schema-{number}": each.schema.serialize().to_pybytes()
         for number, each in enumerate(plan.outputs)
     }
+    if plan.time is not None:
+        metadata["times"] = pa.schema([("time", plan.time)]).serialize().to_pybytes()
     if plan.program.stateful is not None:
         stateful = plan.program.stateful
         metadata["operator"] = json.dumps({"kind": stateful.kind, **stateful.describe()})
