@@ -50,6 +50,8 @@ def sessions(
     """
     name = stream._named(name, Kind.AGGREGATE)
     chosen = chosen_approach(approach, recover_within, checkpoint_budget)
+    if null_keys == "drop":
+        stream, null_keys = stream._with_keys(name, listed(by)), "group"
     with of_step(name):
         aggregates = asked_for(
             count,

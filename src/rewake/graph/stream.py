@@ -268,12 +268,15 @@ class Stream:
 
         The result of `avg="price"` is the column `avg_price`; `functions=[Avg("price", "mean")]`
         gives full control.  `time`, `timeout`, `slack`, `route_late`, `null_keys` and `on_error`
-        are those of `AggregateSpec`.  `recover_within` and `checkpoint_budget` are those of
-        `Query`, for this step alone.
+        are those of `AggregateSpec`; null_keys="drop" puts a filter before the step, which leaves
+        out tuples without a key.  `recover_within` and `checkpoint_budget` are those of `Query`,
+        for this step alone.
         """
         name = self._named(name, Kind.AGGREGATE)
         approach = chosen_approach(approach, recover_within, checkpoint_budget)
         keys = listed(by)
+        if null_keys == "drop":
+            self, null_keys = self._with_keys(name, keys), "group"  # noqa: PLW0642
         with of_step(name):
             spec = AggregateSpec(
                 by=keys,
@@ -372,6 +375,13 @@ class Stream:
         self._add(Kind.SINK, self.schema, sink=sink, **options)
 
     # --- shared ------------------------------------------------------------------------------
+
+    def _with_keys(self, name: str, keys: tuple[str, ...]) -> Stream:
+        """The tuples whose keys are all there: what a step with null_keys="drop" is given."""
+        for key in keys:
+            check_key(name, key, self.schema)
+        there = " AND ".join(f'"{key}" IS NOT NULL' for key in keys)
+        return self.filter(there, name=f"{name}-keyed") if keys else self
 
     def add_stateful(
         self,

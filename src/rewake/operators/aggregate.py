@@ -202,7 +202,10 @@ class Aggregate:
         if not spec.aggregates:
             raise UsageError("an aggregate needs at least one function, for example Count()")
         if spec.null_keys not in ("group", "refuse"):
-            raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+            raise UsageError(
+                "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+                f"{spec.null_keys!r}"
+            )
         for name in spec.by:
             field_of(schema, name, "group by")
         self._time = TimeColumn(schema, spec.time) if spec.time is not None else None

@@ -180,7 +180,10 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
             raise SchemaMismatch(no_column(name, schema.names, places))
     check_on_error(spec.on_error)
     if spec.null_keys not in ("group", "refuse"):
-        raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+        raise UsageError(
+            "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+            f"{spec.null_keys!r}"
+        )
     if spec.timers not in ("event", "processing"):
         raise UsageError(f"timers is 'event' or 'processing', not {spec.timers!r}")
     if spec.by_machine and (spec.time is not None or spec.slack):

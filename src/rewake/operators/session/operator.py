@@ -135,7 +135,10 @@ def _checked(spec: SessionSpec, schema: pa.Schema) -> None:
     if spec.time is None:
         raise InvalidWindow("sessions need an event-time column: give time='column'")
     if spec.null_keys not in ("group", "refuse"):
-        raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+        raise UsageError(
+            "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+            f"{spec.null_keys!r}"
+        )
     for name in (*spec.by, spec.time, *(each.column for each in spec.aggregates)):
         places = places_of(schema, name)
         if name and len(places) != 1:
