@@ -182,7 +182,8 @@ def shard_tuples(tuples: int, event_tuples: int, shard: int, shards: int) -> int
 
 def check_cut(event_tuples: int) -> None:
     """Refuse stream events of an impossible size."""
-    if not 1 <= event_tuples <= MOST_EVENT_TUPLES:
+    whole = isinstance(event_tuples, int) and not isinstance(event_tuples, bool)
+    if not whole or not 1 <= event_tuples <= MOST_EVENT_TUPLES:
         raise UsageError(
             f"stream events of {event_tuples} tuples; choose 1 to {MOST_EVENT_TUPLES} for "
             "event_tuples"

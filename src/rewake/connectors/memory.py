@@ -104,7 +104,11 @@ def _as_table(rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]) -> pa.
     if isinstance(rows, pa.Table):
         batches, schema = rows.to_batches(), rows.schema
     else:
-        batches = [rows] if isinstance(rows, pa.RecordBatch) else list(rows)
+        given: object = rows  # by callers whose types nobody checks
+        several = list(given) if isinstance(given, list | tuple) else [given]
+        batches = [each for each in several if isinstance(each, pa.RecordBatch)]
+        if len(batches) < len(several):
+            raise UsageError(f"rows are a table or record batches of Arrow, not {given!r}")
         if not batches:
             raise UsageError("no record batches; give a table, also an empty one, for its columns")
         schema = batches[0].schema

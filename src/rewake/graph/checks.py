@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,15 @@ from rewake.operators.stateless import DivertStep, StatelessStep, plain_schema
 from rewake.operators.windows import RunningWindow
 
 MAX_SHARDS = 256
+
+
+@contextmanager
+def of_step(name: str) -> Iterator[None]:
+    """Have an error of what is built for a step say which step it is."""
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"step {name!r}: {error}") from error
 
 
 def checked_shards(name: str, shards: int) -> int:
@@ -61,7 +71,8 @@ def checked_split(
     name: str, predicates: Mapping[str, Any], rest: str | None, schema: pa.Schema
 ) -> SplitStep:
     """A split whose predicates are truth values and whose outputs have different names."""
-    if not predicates:
+    given: object = predicates  # by callers whose types nobody checks
+    if not predicates or not isinstance(given, Mapping):
         raise UsageError(f"step {name!r}: a split needs at least one predicate, by output name")
     names = [checked_name(each) for each in (*predicates, *([] if rest is None else [rest]))]
     if len(set(names)) < len(names):

@@ -77,6 +77,8 @@ def join(
 
 def _pairs(on: On) -> tuple[tuple[str, str], ...]:
     each_on = [on] if isinstance(on, str) else on
+    if not isinstance(each_on, Sequence):
+        raise UsageError(f"on: {on!r} is neither a column nor a list of columns or pairs")
     return tuple((each, each) if isinstance(each, str) else _pair("on", each) for each in each_on)
 
 

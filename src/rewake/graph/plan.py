@@ -79,6 +79,8 @@ class NodePlan:
     sink: Sink | None = None
     # Whether the log is kept as history beyond what recovery needs.
     keeps_history: bool = False
+    # The type of the times of its output, where there is one.
+    time: pa.DataType | None = None
 
     @property
     def input_schemas(self) -> tuple[pa.Schema, ...]:

@@ -19,6 +19,7 @@ from rewake.graph.fingerprint import fingerprint
 from rewake.graph.fragments import Fragment, form_fragments, users
 from rewake.graph.plan import NodePlan, Plan
 from rewake.graph.steps import Graph, Kind, Step
+from rewake.graph.times import time_of
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 
@@ -68,6 +69,7 @@ def _nodes(
             why,
             fragment.head.sink,
             keeps_history=logs and kept,
+            time=time_of(graph, fragment.tail),
         )
 
 

@@ -56,6 +56,8 @@ def process(
     """
     name = stream._named(name, Kind.PROCESS)
     chosen = chosen_approach(approach, recover_within, checkpoint_budget)
+    if null_keys == "drop":
+        stream, null_keys = stream._with_keys(name, listed(by)), "group"
     if not isinstance(output, pa.Schema):
         raise UsageError(f"step {name!r}: output is an Arrow schema, not {output!r}")
     try:

@@ -76,6 +76,8 @@ class Query:
         After `idle_after` (such as "5s") without tuples nobody waits for its time any more: windows
         over several streams close by the time of the others.
         """
+        if not hasattr(source, "schema"):
+            raise UsageError(f"source {name!r}: {source!r} is not a source such as rewake.Files")
         schema = _checked_schema(name, source.schema)
         options = (shards, approach, fragment, idle_after)
         marked = isinstance(source, Watermarked) and source.watermarks

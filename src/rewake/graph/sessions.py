@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rewake.graph.checks import of_step
 from rewake.graph.steps import Kind
 from rewake.operators.functions import AggregateFunction, asked_for, listed
 from rewake.operators.session.operator import SessionSpec
@@ -49,26 +50,29 @@ def sessions(
     """
     name = stream._named(name, Kind.AGGREGATE)
     chosen = chosen_approach(approach, recover_within, checkpoint_budget)
-    aggregates = asked_for(
-        count,
-        functions,
-        avg=avg,
-        sum=sum,
-        min=min,
-        max=max,
-        first=first,
-        last=last,
-        stddev=stddev,
-    )
-    spec = SessionSpec(
-        by=listed(by),
-        window=gap if isinstance(gap, SessionWindow) else SessionWindow(gap),
-        aggregates=aggregates,
-        time=time,
-        null_keys=null_keys,
-        route_late=route_late,
-        on_error=on_error,
-    )
+    if null_keys == "drop":
+        stream, null_keys = stream._with_keys(name, listed(by)), "group"
+    with of_step(name):
+        aggregates = asked_for(
+            count,
+            functions,
+            avg=avg,
+            sum=sum,
+            min=min,
+            max=max,
+            first=first,
+            last=last,
+            stddev=stddev,
+        )
+        spec = SessionSpec(
+            by=listed(by),
+            window=gap if isinstance(gap, SessionWindow) else SessionWindow(gap),
+            aggregates=aggregates,
+            time=time,
+            null_keys=null_keys,
+            route_late=route_late,
+            on_error=on_error,
+        )
     return stream.add_stateful(
         Kind.AGGREGATE,
         spec,

@@ -15,6 +15,7 @@ from rewake.graph.checks import (
     checked_split,
     difference,
     diverting,
+    of_step,
     united_schema,
 )
 from rewake.graph.event_time import carried_behind, on_one_clock
@@ -22,6 +23,7 @@ from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
+from rewake.model.stream_event import no_tuples
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
 from rewake.operators.fragment import FilterStep, MapStep
@@ -152,8 +154,10 @@ class Stream:
         With `many`, one function for all may give any number of tuples, which are logged.  With
         `on_error="divert"`, tuples for which it cannot be computed go to `output("dead")`.  A
         column whose name is that of an option is given in the mapping:
-        `map({"name": "upper(name)"})`.
+        `map({"name": "upper(name)"})`; where `name=` could be meant for one, it is refused.
         """
+        if columns is None:
+            self._refuse_lost_columns(name=name, fragment=fragment)
         name = self._named(name, Kind.MAP)
         options = self._options(name, shards, approach, fragment, partition_by)
         if callable(columns):
@@ -171,9 +175,15 @@ class Stream:
                 f"step {name!r}: columns give one tuple for each; with many=True give one function "
                 "of a batch, which gives a batch"
             )
+        if columns is not None and not isinstance(columns, Mapping):
+            raise UsageError(
+                f"step {name!r}: columns are given by name, as in {{'total': 'a + b'}}, or one "
+                f"function of a batch, not {columns!r}"
+            )
         computes = _computed(name, dict(columns or {}), named)
+        empty = no_tuples(self.schema)
         for _, computed in computes:
-            computed.bind(self.schema, name)
+            computed.bind(self.schema, name, empty)
         step = MapStep(computes, name)
         stateless, further = diverting(name, step, on_error, self.schema)
         return self._add(
@@ -185,6 +195,16 @@ class Stream:
             keys=_keys_after_map(self._port.step.keys, computes),
             **options,
         )
+
+    def _refuse_lost_columns(self, **options: str | None) -> None:
+        """Where columns are given by keyword, an option may be meant as one: say so."""
+        for option, value in options.items():
+            if value is not None and (option in self.schema.names or value in self.schema.names):
+                raise UsageError(
+                    f"map({option}={value!r}, ...): is this the step's {option}, or a column? For "
+                    f"a column write map({{{option!r}: {value!r}, ...}}); for the step's, give the "
+                    f"columns in such a mapping and {option}= beside it"
+                )
 
     def union(
         self,
@@ -249,32 +269,36 @@ class Stream:
 
         The result of `avg="price"` is the column `avg_price`; `functions=[Avg("price", "mean")]`
         gives full control.  `time`, `timeout`, `slack`, `route_late`, `null_keys` and `on_error`
-        are those of `AggregateSpec`.  `recover_within` and `checkpoint_budget` are those of
-        `Query`, for this step alone.
+        are those of `AggregateSpec`; null_keys="drop" puts a filter before the step, which leaves
+        out tuples without a key.  `recover_within` and `checkpoint_budget` are those of `Query`,
+        for this step alone.
         """
         name = self._named(name, Kind.AGGREGATE)
         approach = chosen_approach(approach, recover_within, checkpoint_budget)
         keys = listed(by)
-        spec = AggregateSpec(
-            by=keys,
-            window=window,
-            aggregates=asked_for(
-                count,
-                functions,
-                avg=avg,
-                sum=sum,
-                min=min,
-                max=max,
-                first=first,
-                last=last,
-                stddev=stddev,
-            ),
-            time=time,
-            timeout=timeout,
-            null_keys=null_keys,
-            route_late=route_late,
-            on_error=on_error,
-        )
+        if null_keys == "drop":
+            self, null_keys = self._with_keys(name, keys), "group"  # noqa: PLW0642
+        with of_step(name):
+            spec = AggregateSpec(
+                by=keys,
+                window=window,
+                aggregates=asked_for(
+                    count,
+                    functions,
+                    avg=avg,
+                    sum=sum,
+                    min=min,
+                    max=max,
+                    first=first,
+                    last=last,
+                    stddev=stddev,
+                ),
+                time=time,
+                timeout=timeout,
+                null_keys=null_keys,
+                route_late=route_late,
+                on_error=on_error,
+            )
         check_aggregate(name, spec, self.schema)
         return self.add_stateful(
             Kind.AGGREGATE,
@@ -309,6 +333,9 @@ class Stream:
         The rest is that of `aggregate`; steps are called by `name` and the window's.
         """
         name = self._named(name, Kind.AGGREGATE)
+        given: object = windows  # by callers whose types nobody checks
+        if not isinstance(given, Mapping):
+            raise UsageError(f"step {name!r}: windows are given by name, not as {given!r}")
         return {
             each: self.aggregate(window=window, name=f"{name}-{each}", **rest)
             for each, window in windows.items()
@@ -354,6 +381,13 @@ class Stream:
         self._add(Kind.SINK, self.schema, sink=sink, **options)
 
     # --- shared ------------------------------------------------------------------------------
+
+    def _with_keys(self, name: str, keys: tuple[str, ...]) -> Stream:
+        """The tuples whose keys are all there: what a step with null_keys="drop" is given."""
+        for key in keys:
+            check_key(name, key, self.schema)
+        there = " AND ".join(f'"{key}" IS NOT NULL' for key in keys)
+        return self.filter(there, name=f"{name}-keyed") if keys else self
 
     def add_stateful(
         self,

@@ -68,7 +68,7 @@ class CheckpointInspection:
     oldest: list[OpenWindow]
 
     @property
-    def clock(self) -> int | None:
+    def clock(self) -> int | str | None:
         """Event time at the end of the log, None when it has not started."""
         return None if self.checkpoint is None else event_time(self.checkpoint.clock)
 

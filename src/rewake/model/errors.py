@@ -165,3 +165,7 @@ class GaveUp(OperatingFault):
 
 class BadPeer(OperatingFault):
     """The other end of a connection sent what no honest peer would send; it was cut off."""
+
+
+class NotAllowed(BadPeer):
+    """A peer said what its token does not allow, such as a client that registers as a node."""

@@ -1,4 +1,8 @@
-"""Durations as people write them ("10s", "250ms") in the integer unit of a time column."""
+"""Durations as people write them ("10s", "250ms") in the integer unit of a time column.
+
+Also as Spark writes them: "10 minutes", "1 hour 30 minutes".  Months and years are none: they are
+not always as long.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +20,62 @@ _NANOSECONDS = {
     "h": 3600 * 10**9,
     "d": 86400 * 10**9,
 }
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+# In words, of either number and in any letters, as Spark takes them.
+_IN_WORDS = {
+    "nanosecond": 1,
+    "microsecond": 10**3,
+    "millisecond": 10**6,
+    "second": 10**9,
+    "minute": 60 * 10**9,
+    "hour": 3600 * 10**9,
+    "day": 86400 * 10**9,
+    "week": 7 * 86400 * 10**9,
+}
+_TERM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_DURATION = re.compile(rf"(?:{_TERM.pattern})+")
 
 
 def duration_ns(text: str) -> int:
     """Nanoseconds of a duration such as "1.5s"; raises `InvalidWindow` for anything else."""
-    match = _DURATION.fullmatch(text)
-    if match is None or match[2] not in _NANOSECONDS:
-        raise InvalidWindow(
-            f"{text!r} is not a duration; write a number and one of {', '.join(_NANOSECONDS)}, "
-            'for example "10s" or "250ms"'
-        )
-    whole, _, fraction = match[1].partition(".")
-    scale = _NANOSECONDS[match[2]]
+    given: object = text  # by callers whose types nobody checks
+    if not isinstance(given, str) or _DURATION.fullmatch(given) is None:
+        raise _no_duration(given)
+    return sum(_term_ns(text, *match.groups()) for match in _TERM.finditer(text))
+
+
+def _term_ns(text: str, number: str, unit: str) -> int:
+    scale = _NANOSECONDS.get(unit) or _IN_WORDS.get(unit.lower().removesuffix("s"))
+    if scale is None:
+        raise _no_duration(text)
+    whole, _, fraction = number.partition(".")
     # Integer arithmetic: a float would misplace window borders for large units.
     parts: int = int(fraction or 0) * scale // 10 ** len(fraction)
     return int(whole) * scale + parts
 
 
+def _no_duration(given: object) -> InvalidWindow:
+    return InvalidWindow(
+        f"{given!r} is not a duration; write a number and one of {', '.join(_NANOSECONDS)}, "
+        'for example "10s" or "250ms", or in words: "10 minutes", "1 hour 30 minutes"'
+    )
+
+
+def check_duration(what: str, duration: str | int) -> None:
+    """Refuse what is no duration in whatever unit: text, or a whole number in the column's."""
+    given: object = duration
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise InvalidWindow(
+            f'{what} is a duration such as "10s" or "10 minutes", or a whole number in the unit '
+            f"of the time column, not {given!r}"
+        )
+    if (duration_ns(given) if isinstance(given, str) else given) <= 0:
+        raise InvalidWindow(f"{what} must be longer than nothing, not {given!r}")
+
+
 def duration_in_unit(duration: str | int, unit_ns: int) -> int:
     """A duration in the unit of a time column; an integer is taken to be in that unit already."""
+    if isinstance(duration, bool):
+        raise _no_duration(duration)
     if isinstance(duration, int):
         return duration
     nanoseconds = duration_ns(duration)

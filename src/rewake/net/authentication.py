@@ -9,6 +9,10 @@ the other side made for this connection alone, so a recorded conversation is wor
 proofs differ by their role, so that one end's proof cannot be sent back to it.  Neither end accepts
 anything else before, and the acceptor proves nothing to a stranger.
 
+Clients have a token of their own, derived from the query's by an HMAC: it tells nothing of the
+query's.  An acceptor that is given both takes either, answers with the one that was used, and knows
+from it what the peer may say (`rewake.node.rights`).
+
 The host makes the nonces: fresh, from the system's generator.  It sends what `begin` and `receive`
 return, and accepts other messages once `done`.
 """
@@ -18,6 +22,7 @@ from typing import Final
 
 from rewake.model.errors import BadPeer, UsageError
 from rewake.net.wire import Frame, Kind, encode_frame
+from rewake.node.rights import Right
 
 __all__ = ["NONCE_BYTES", "TOKEN_BYTES", "Handshake", "Token"]
 
@@ -26,6 +31,7 @@ NONCE_BYTES: Final = 32
 _PROOF_BYTES: Final = 32
 _CONNECTOR: Final = b"rewake 1 connector"
 _ACCEPTOR: Final = b"rewake 1 acceptor"
+_CLIENTS: Final = b"rewake 1 clients"
 
 
 class Token:
@@ -53,6 +59,10 @@ class Token:
         """The token as text, for a file that only its owner can read."""
         return self._secret.hex()
 
+    def for_clients(self) -> "Token":
+        """The token of those who only read and produce."""
+        return Token(hmac.digest(self._secret, _CLIENTS, "sha256"))
+
     def proof(self, role: bytes, challenge: bytes, response: bytes) -> bytes:
         """What only someone with the token can compute for these nonces."""
         return hmac.digest(self._secret, role + challenge + response, "sha256")
@@ -70,9 +80,20 @@ class Token:
 class Handshake:
     """One end of the conversation above."""
 
-    def __init__(self, token: Token, nonce: bytes, peer: str, *, accepting: bool) -> None:
+    def __init__(
+        self,
+        token: Token,
+        nonce: bytes,
+        peer: str,
+        *,
+        accepting: bool,
+        clients: Token | None = None,
+    ) -> None:
         assert len(nonce) == NONCE_BYTES
         self._token = token
+        self._clients = clients
+        # Of an acceptor's peer.  To a connector the acceptor may say everything.
+        self.right = Right.NODE
         self._nonce = nonce
         self._peer = peer
         self._awaited: Kind | None = Kind.RESPONSE if accepting else Kind.CHALLENGE
@@ -113,6 +134,10 @@ class Handshake:
         if len(header) != NONCE_BYTES + _PROOF_BYTES:
             raise self._bad(f"a response of {len(header)} bytes")
         response, proof = header[:NONCE_BYTES], header[NONCE_BYTES:]
+        if self._clients is not None:
+            of_a_client = self._clients.proof(_CONNECTOR, self._challenge, response)
+            if hmac.compare_digest(proof, of_a_client):
+                self._token, self.right = self._clients, Right.CLIENT
         self._check(proof, self._token.proof(_CONNECTOR, self._challenge, response))
         self._awaited = None
         return encode_frame(

@@ -97,8 +97,13 @@ class Client:
     def _find(self, stream: str) -> Found:
         """Ask the coordinator; it may be busy starting the nodes."""
         asked = self._open(self._endpoint.address, Find(stream))
-        deadline = self._loop.now() + _PATIENCE_SECONDS
-        while self._loop.now() < deadline and not asked.closed:
+        begun = self._loop.now()
+        while self._loop.now() < begun + _PATIENCE_SECONDS:
+            if asked.closed:
+                # In a crowd of strangers it may take a few attempts to get in.
+                if not asked.turned_away or self._loop.now() > begun + _REFUSED_SECONDS:
+                    break
+                asked = self._open(self._endpoint.address, Find(stream))
             self._loop.run_once(0.05)
             for connection, message in list(self._inbox):
                 if connection is asked and isinstance(message, Found):

@@ -6,7 +6,8 @@ they are: a packet's payload is never copied here.
 
 What always holds: no method blocks or raises because of the peer or the network.  A connection that
 ends by itself is `closed` and says why in `ended`; `fault` is set when the peer misbehaved.
-Messages are held back until the peer has been authenticated; none is returned before.
+Messages are held back until the peer has been authenticated; none is returned before, and none that
+the peer may not say (`right`).
 
 The host: calls `on_readable` and `on_writable` when a selector says so (see `rewake.net.loop`),
 closes the connection when it is not authenticated by `deadline`, and calls all methods from one
@@ -25,12 +26,13 @@ from secrets import token_bytes
 from typing import Final, Protocol
 
 from rewake.log.frame import Buffer
-from rewake.model.errors import BadPeer
+from rewake.model.errors import BadPeer, NotAllowed
 from rewake.net.addresses import leave_unpaced
 from rewake.net.authentication import NONCE_BYTES, Handshake, Token
 from rewake.net.decoder import Decoder
 from rewake.net.wire import AUTHENTICATED, UNAUTHENTICATED, Limits, Message, decode_message, encode
-from rewake.node.messages import Address
+from rewake.node.messages import Address, Refused
+from rewake.node.rights import Right, refusal
 
 __all__ = ["AUTHENTICATION_SECONDS", "Connection", "Watcher"]
 
@@ -70,8 +72,10 @@ class Connection:
         accepting: bool,
         connecting: bool = False,
         limits: Limits = AUTHENTICATED,
+        clients: Token | None = None,
     ) -> None:
         self.peer = peer
+        self.right = Right.NODE
         self.deadline = deadline
         self.ended: str | None = None
         self.fault: BadPeer | None = None
@@ -82,7 +86,7 @@ class Connection:
         self._finishing = False
         self._decoder = Decoder(peer)
         self._handshake: Handshake | None = Handshake(
-            token, token_bytes(NONCE_BYTES), peer, accepting=accepting
+            token, token_bytes(NONCE_BYTES), peer, accepting=accepting, clients=clients
         )
         self._stranger_bytes = 0
         self._queue: deque[memoryview] = deque()
@@ -126,9 +130,22 @@ class Connection:
         return self._socket.fileno() < 0
 
     @property
+    def ends(self) -> tuple[Address, Address] | None:
+        """The address of this end and of the other; None when it is not connected."""
+        try:
+            return self._socket.getsockname()[:2], self._socket.getpeername()[:2]
+        except OSError:
+            return None
+
+    @property
     def authenticated(self) -> bool:
         """Whether both ends have proven that they belong to the query."""
         return self._handshake is None
+
+    @property
+    def turned_away(self) -> bool:
+        """Of one that has ended: the peer was there, and did not let us in.  It may next time."""
+        return not self.authenticated and not self._connecting
 
     @property
     def wants_write(self) -> bool:
@@ -191,7 +208,7 @@ class Connection:
                 self._sent(self._socket.sendmsg(list(islice(self._queue, _BUFFERS_PER_CALL))))
         except OSError as error:
             if error.errno not in _MAY_COME_LATER:
-                self._end(f"the connection to {self.peer} is lost: {_words(error.errno)}")
+                self._lost(error)
                 return
         if self._finishing and not self._queue:
             # The peer must be able to read what was said last: an abrupt end may take it away.
@@ -215,12 +232,15 @@ class Connection:
         messages: list[Message] = []
         try:
             self._receive(messages)
+        except NotAllowed as error:
+            self.fault, self.ended = error, str(error)
+            self.send(Refused(str(error)))  # the loop hangs up once it is told
         except BadPeer as error:
             self.fault = error
             self._end(str(error))
         except OSError as error:
             if error.errno not in _MAY_COME_LATER:
-                self._end(f"the connection to {self.peer} is lost: {_words(error.errno)}")
+                self._lost(error)
         return messages
 
     def _receive(self, messages: list[Message]) -> None:
@@ -242,7 +262,7 @@ class Connection:
         while not self.closed and (frame := self._decoder.next_frame()) is not None:
             if self._handshake is None:
                 if not self._finishing:
-                    messages.append(decode_message(frame, self.peer))
+                    messages.append(self._allowed(decode_message(frame, self.peer)))
                 continue
             self._enqueue([self._handshake.receive(frame)])
             if self._handshake.done:
@@ -255,11 +275,25 @@ class Connection:
                 "the connection is closed"
             )
 
+    def _allowed(self, message: Message) -> Message:
+        refused = refusal(self.right, message)
+        if refused is not None:
+            raise NotAllowed(f"{self.peer}: {refused}; the connection is closed")
+        return message
+
     def _authenticated(self) -> None:
+        assert self._handshake is not None
+        self.right = self._handshake.right
         self._handshake = None
         self._decoder.limits = self._limits
         held, self._held = self._held, []
         self._enqueue(held)
+
+    def _lost(self, error: OSError) -> None:
+        if self.turned_away:
+            self._hung_up()  # by a reset
+        else:
+            self._end(f"the connection to {self.peer} is lost: {_words(error.errno)}")
 
     def _hung_up(self) -> None:
         if not self.authenticated:
@@ -295,7 +329,7 @@ class Connection:
 
     def expire(self) -> None:
         """The deadline has passed."""
-        if self._finishing:
+        if self._finishing and self.ended is None:
             self.close()
         else:
             self._end(f"{self.peer} did not authenticate within {AUTHENTICATION_SECONDS:g} s")

@@ -1,7 +1,7 @@
 """The real host of the coordinator: a thread in the driver, and a folder that outlives it.
 
     <folder>/coordinator.json   the coordinator's state, replaced as a whole
-    <folder>/endpoint.json      where the coordinator listens and the query's token, for clients
+    <folder>/endpoint.json      where the coordinator listens and the clients' token, for clients
                                 of the same user; only while the query runs
     <folder>/streams.json       which output of which node is which stream, for readers of logs:
                                 {"streams": {"averages": [["averages", 0]]}}, by shard
@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
-from signal import SIGKILL
+from signal import SIGKILL, Signals
 from typing import Any
 
 from rewake.graph.plan import Plan
@@ -37,6 +36,7 @@ from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener
 from rewake.net.loop import Loop
+from rewake.net.peer_process import signal_peer
 from rewake.net.watcher import watcher
 from rewake.node.commands import (
     CoordinatorCommand,
@@ -55,7 +55,8 @@ from rewake.stores.local import LocalStore
 
 STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
-_LOGGER = logging.getLogger("rewake")
+_ALARMING = frozenset({"lost", "silent", "failed"})
+_log = logging.getLogger("rewake")
 # How long a state for which there is no room waits until it is written again.
 _FULL_SECONDS = 0.25
 
@@ -91,6 +92,7 @@ class CoordinatorHost:
                 "their machines reach this one"
             )
         self._folder = folder
+        self._name = plan.query
         self._store = LocalStore(folder, create=True)
         if not self._store.try_lock():
             self._store.close()
@@ -129,7 +131,7 @@ class CoordinatorHost:
 
     def start(self) -> None:
         """Begin to serve."""
-        endpoint = {"address": list(self.address), "token": self.token.reveal()}
+        endpoint = {"address": list(self.address), "token": self.token.for_clients().reveal()}
         path = self._folder / ENDPOINT_FILE
         try:
             path.unlink(missing_ok=True)
@@ -167,6 +169,7 @@ class CoordinatorHost:
                 "epoch": each.epoch,
                 "running": each.connection is not None,
                 "replaced": dict(each.replaced),
+                "pid": self._coordinator.pid_of(name),
                 **each.progress,
             }
             for name, each in self._coordinator.nodes.items()
@@ -178,7 +181,7 @@ class CoordinatorHost:
         return self._coordinator.running
 
     def pid_of(self, node: str) -> int | None:
-        """The process that runs a node, on this machine."""
+        """The process that runs a node, as it says itself; None when the node does not run."""
         return self._coordinator.pid_of(node)
 
     @property
@@ -189,6 +192,12 @@ class CoordinatorHost:
     def reached(self, node: str) -> float | None:
         """How far a node has come, where that is known."""
         return self._coordinator.nodes[node].progress.get("input_position")
+
+    def signal(self, node: str, sign: Signals) -> bool:
+        """Send a signal to the process of a node; False when it is none of this machine."""
+        status, pid = self._coordinator.nodes.get(node), self._coordinator.pid_of(node)
+        connection = None if status is None else self._connections.get(status.connection or 0)
+        return bool(connection is not None and pid and signal_peer(connection, pid, sign))
 
     def close(self) -> None:
         """Stop serving and give the folder back."""
@@ -229,6 +238,9 @@ class CoordinatorHost:
         status = self._coordinator.nodes.get(node)
         epoch = 0 if status is None else status.epoch
         self.history.append(Happening(time.monotonic(), node, what, epoch))
+        alarming = what in _ALARMING and not self._coordinator.over
+        level = logging.WARNING if alarming else logging.INFO
+        _log.log(level, "query %s: node %s %s, epoch %d", self._name, node, what, epoch)
 
     # --- what nodes and clients say (Handler) ------------------------------------------------
 
@@ -255,7 +267,7 @@ class CoordinatorHost:
             case Heartbeat(node=node):
                 self._note_recovery(node, message.progress)
                 if warning := self._late.heard(node, message.progress):
-                    _LOGGER.warning("query %s: %s", self._coordinator.plan.query, warning)
+                    _log.warning("query %s: %s", self._coordinator.plan.query, warning)
                 return self._coordinator.heartbeat(number, message, now_ms)
             case Finished(node=node):
                 self._points.hit("coordinator.finished_node")
@@ -269,8 +281,13 @@ class CoordinatorHost:
         return []
 
     def _note_recovery(self, node: str, progress: dict[str, Any]) -> None:
-        """Remember when a node was first seen to have caught up."""
+        """Remember when a node was first seen to have caught up, or stalled."""
         status = self._coordinator.nodes.get(node)
+        stalled = bool(progress.get("stalled"))
+        if status is not None and stalled != bool(status.progress.get("stalled")):
+            said = progress.get("trouble") or "there is no room on its disk"
+            how = f"waits: {said}" if stalled else "goes on"
+            _log.warning("query %s: node %s %s", self._name, node, how)
         if status is not None and status.progress.get("recovering") and not progress["recovering"]:
             self._note(node, "replayed")
 
@@ -310,11 +327,10 @@ class CoordinatorHost:
                         self._connections[number].send(message)
                 case HangUp(number):
                     self._hang_up(number)
-                case KillAttempt(node, pid, host):
+                case KillAttempt(node, pid, number):
                     self._note(node, "silent")
-                    if pid and host == socket.gethostname():
-                        with suppress(ProcessLookupError, PermissionError):
-                            os.kill(pid, SIGKILL)
+                    if number in self._connections:
+                        signal_peer(self._connections[number], pid, SIGKILL)
                 case EndQuery(error, misfit):
                     self._points.hit("coordinator.stopping")
                     self.error, self.misfit = error, misfit
@@ -343,6 +359,8 @@ class CoordinatorHost:
             connection.finish(self._loop.now())
 
     def _announce_end(self) -> None:
+        if self.error is not None:
+            _log.error("query %s failed: %s", self._name, self.error)
         self.ended.set()
         if self._on_end is not None:
             self._on_end(self.error)

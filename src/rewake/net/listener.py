@@ -1,27 +1,31 @@
 """Where peers connect to: one listening socket, and few strangers at a time.
 
 What always holds: it listens on loopback unless `allow_remote` was said; at most `strangers` of its
-connections are unauthenticated, the oldest is dropped for a new one; accepting never raises because
-of a peer, nor when the process has no file descriptor left.
+connections are unauthenticated (`rewake.net.doorway`); accepting never raises because of a peer,
+nor when the process has no file descriptor left.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
+from secrets import randbelow
 from typing import Final
 
 from rewake.model.errors import OperatingFault, UsageError
 from rewake.net.addresses import LOOPBACK, is_loopback
 from rewake.net.authentication import Token
 from rewake.net.connection import AUTHENTICATION_SECONDS, Connection, prepare
+from rewake.net.doorway import PLACES, Doorway
 from rewake.net.wire import AUTHENTICATED, Limits
 from rewake.node.messages import Address
 
 __all__ = ["CannotListen", "Listener", "PortTaken", "address_towards"]
 
-_BACKLOG: Final = 1024
-_ACCEPTED_PER_EVENT: Final = 64
+# As long as the system allows: a queue that overflows makes peers wait for a second.
+_BACKLOG: Final = 4096
+# Few milliseconds: then those inside are served, and strangers who have answered.
+_ACCEPTED_PER_EVENT: Final = 32
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -43,7 +47,7 @@ class Listener:
         port: int = 0,
         *,
         allow_remote: bool = False,
-        strangers: int = 64,
+        strangers: int = PLACES,
         limits: Limits = AUTHENTICATED,
     ) -> None:
         if not allow_remote and not is_loopback(host):
@@ -52,12 +56,11 @@ class Listener:
                 f"they should, or listen at {LOOPBACK}"
             )
         self._token = token
-        self._strangers_limit = strangers
+        self._clients = token.for_clients()
         self._limits = limits
-        self._strangers: list[Connection] = []
+        self._doorway = Doorway(strangers, _is_stranger, randbelow)
         self._socket = _listening(host, port)
         self.address: Address = self._socket.getsockname()[:2]
-        self.dropped = 0
         # Whether the last `accept` found no descriptor for a connection that waits.
         self.exhausted = False
 
@@ -68,56 +71,59 @@ class Listener:
     @property
     def strangers(self) -> int:
         """How many connections are open and not authenticated."""
-        self._forget_known()
-        return len(self._strangers)
+        return len(self._doorway)
+
+    @property
+    def dropped(self) -> int:
+        """How many strangers had to make room so far."""
+        return self._doorway.dropped
 
     def accept(self, now: float) -> list[Connection]:
         """Connections that have arrived; more may wait."""
         accepted: list[Connection] = []
         self.exhausted = False
+        self._doorway.forget()
         for _ in range(_ACCEPTED_PER_EVENT):
             try:
                 fresh, address = self._socket.accept()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
-                    self.exhausted = not self._drop_oldest()
+                    self.exhausted = not self._drop_one()
                     if not self.exhausted:
                         continue
                 break  # nobody waits, or the one who waited has gone
-            prepare(fresh, address[0])
+            fresh.setblocking(False)  # the rest it has from the socket that listens
             accepted.append(self._admit(fresh, f"{address[0]}:{address[1]}", now))
         return [connection for connection in accepted if not connection.closed]
 
     def _admit(self, fresh: socket.socket, peer: str, now: float) -> Connection:
-        self._forget_known()
-        while len(self._strangers) >= self._strangers_limit:
-            self._drop_oldest()
         deadline = now + AUTHENTICATION_SECONDS
         connection = Connection(
-            fresh, peer, self._token, deadline, accepting=True, limits=self._limits
-        )
-        self._strangers.append(connection)
+            fresh, peer, self._token, deadline,
+            accepting=True, limits=self._limits, clients=self._clients,
+        )  # fmt: skip
+        dropped = self._doorway.admit(connection)
+        if dropped is not None:
+            dropped.close()
         connection.on_writable()  # the challenge
         return connection
 
-    def _forget_known(self) -> None:
-        self._strangers = [
-            each for each in self._strangers if not each.closed and not each.authenticated
-        ]
-
-    def _drop_oldest(self) -> bool:
-        self._forget_known()
-        if not self._strangers:
+    def _drop_one(self) -> bool:
+        dropped = self._doorway.drop()
+        if dropped is None:
             return False
-        self._strangers.pop(0).close()
-        self.dropped += 1
+        dropped.close()
         return True
 
     def close(self) -> None:
         """Listen no more; strangers are dropped, accepted connections live on."""
-        while self._drop_oldest():
+        while self._drop_one():
             pass
         self._socket.close()
+
+
+def _is_stranger(connection: Connection) -> bool:
+    return not connection.closed and not connection.authenticated
 
 
 def address_towards(peer: Address) -> str:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
+from rewake.model.errors import NotAllowed
 from rewake.net.connection import Connection
 from rewake.net.listener import Listener
 from rewake.net.wire import Message
@@ -194,10 +195,13 @@ class Loop:
     def run_once(self, timeout: float | None = None) -> None:
         """Wait for something to happen, at most `timeout` seconds, and handle all that has."""
         self._tell_ended()
-        for key, events in self._selector.select(self._wait(timeout)):
+        happened = self._selector.select(self._wait(timeout))
+        # Those inside, and strangers who have answered, before anybody else is let into a doorway.
+        for key, events in happened:
             if isinstance(key.data, Connection):
                 self._serve(key.data, events)
-            else:
+        for key, events in happened:
+            if not isinstance(key.data, Connection):
                 key.data(events)
         self._fire_timers()
         self._tell_ended()
@@ -234,6 +238,8 @@ class Loop:
         # The handler may have closed it in `authenticated`.
         if messages and connection in self._handlers:
             handler.received(connection, messages)
+        if isinstance(connection.fault, NotAllowed):
+            connection.finish(self.now())  # the handler is told when the peer has hung up
 
     def _fire_timers(self) -> None:
         # Those that are due now: a timer that sets itself again must not keep the loop here.

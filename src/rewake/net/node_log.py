@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import pyarrow as pa
+
 from rewake.graph.plan import NodePlan
 from rewake.log.descriptor import WATERMARKS
 from rewake.log.flight import Limits
@@ -195,6 +197,8 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
     marked = [str(number) for number, each in enumerate(plan.outputs) if each.watermarks]
     if marked:
         metadata[WATERMARKS] = ",".join(marked)
+    if plan.time is not None:
+        metadata["times"] = pa.schema([("time", plan.time)]).serialize().to_pybytes()
     if plan.program.stateful is not None:
         stateful = plan.program.stateful
         metadata["operator"] = json.dumps({"kind": stateful.kind, **stateful.describe()})

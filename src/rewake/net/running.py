@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterable
@@ -148,8 +147,8 @@ class RunningQuery:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where clients connect."""
-        return Endpoint(self._host.address, self._host.token)
+        """Where clients connect, with a token that reads and produces and nothing else."""
+        return Endpoint(self._host.address, self._host.token.for_clients())
 
     def subscribe(
         self, stream: str, *, shard: int = 0, position: int = 0, name: str = "client"
@@ -198,7 +197,11 @@ class RunningQuery:
         pid = self._host.pid_of(node)
         if not pid:
             raise UsageError(f"node {node!r} does not run now")
-        os.kill(pid, sign)
+        if not self._host.signal(node, sign):
+            raise UsageError(
+                f"node {node!r} is not a process of this machine that can be signalled, or has "
+                "just ended; signal it where it runs"
+            )
         return pid
 
     # --- ending ------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from rewake.net.addresses import leave_unpaced
 from rewake.net.ancestry import Process, nearest_jvm
 from rewake.net.authentication import Token
 from rewake.net.shard_folder import ShardFolder
-from rewake.net.shard_wire import Disconnected, ShardConnection
+from rewake.net.shard_wire import Disconnected, HungUp, ShardConnection
 from rewake.node.messages import Address
 from rewake.operators.row_digest import RowDigest
 from rewake.stores.private import make_private_folder, private_opener, put_right
@@ -52,6 +52,9 @@ __all__ = [
 # A host says every two seconds that it is at work.
 _SILENCE_SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 5.0
+# How often a host is asked again that hangs up before it has heard who we are, and how long after.
+_KNOCKS: Final = 20
+_KNOCK_SECONDS: Final = 0.005
 _START_SECONDS: Final = 60.0
 # How long a host stays that nobody asks anything.
 _IDLE_SECONDS: Final = "600"
@@ -196,6 +199,16 @@ def _results(connection: ShardConnection, answer: dict[str, Any]) -> Iterator[pa
 
 
 def _connect(address: Address, token: Token) -> ShardConnection:
+    """A connection to a host; in a crowd of strangers it may take a few attempts to get in."""
+    for attempt in range(_KNOCKS):
+        try:
+            return _try_to_connect(address, token)
+        except HungUp:
+            time.sleep(_KNOCK_SECONDS * attempt)
+    return _try_to_connect(address, token)
+
+
+def _try_to_connect(address: Address, token: Token) -> ShardConnection:
     peer = f"the shard host at {address[0]}:{address[1]}"
     try:
         connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)

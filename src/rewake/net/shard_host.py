@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -37,6 +38,7 @@ from rewake.model import errors
 from rewake.model.errors import BadPeer, Fenced, LogInUse, NotOwner, RewakeError, UsageError
 from rewake.net.addresses import is_wildcard, leave_unpaced
 from rewake.net.ancestry import Process
+from rewake.net.doorway import Doorway
 from rewake.net.shard_folder import ShardFolder, holder_text
 from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
 from rewake.net.watcher import watcher
@@ -84,7 +86,12 @@ class ShardHost:
         self.stopping = threading.Event()
         self._slots: dict[int, _Slot] = {}
         self._guard = threading.Lock()
-        self._strangers = threading.Semaphore(_MOST_STRANGERS)
+        # Those who are authenticating, each with a thread that ends soon when it is dropped.
+        self._strangers: set[socket.socket] = set()
+        self._doorway: Doorway[socket.socket] = Doorway(
+            _MOST_STRANGERS, self._strangers.__contains__, secrets.randbelow
+        )
+        self._places = threading.Semaphore(_MOST_STRANGERS)
         self._busy = 0
         self._asked = time.monotonic()
         self._rates: Any = None
@@ -127,12 +134,24 @@ class ShardHost:
                 if self.stopping.wait(_LOOK_SECONDS):
                     return
                 continue
-            if not self._strangers.acquire(blocking=False):
-                connected.close()
-                continue
+            self._make_room()
+            with self._guard:
+                self._strangers.add(connected)
+                self._doorway.admit(connected)
             peer = f"{address[0]}:{address[1]}"
             serving = threading.Thread(target=self._serve, args=(connected, peer), daemon=True)
             serving.start()
+
+    def _make_room(self) -> None:
+        """Take a place among the strangers; one of them is dropped for it when there is none."""
+        if self._places.acquire(blocking=False):
+            return
+        with self._guard:
+            dropped = self._doorway.drop()
+            if dropped is not None:
+                with suppress(OSError):
+                    dropped.shutdown(socket.SHUT_RDWR)
+        self._places.acquire()
 
     def _serve(self, connected: socket.socket, peer: str) -> None:
         with connected:
@@ -140,11 +159,15 @@ class ShardHost:
                 connection = ShardConnection(
                     connected, peer, self._token, accepting=True, silence_seconds=_SILENCE_SECONDS
                 )
-            except (BadPeer, Disconnected) as error:
+            except BadPeer as error:
                 _say(str(error))
                 return
+            except Disconnected:
+                return  # as floods and those do who look whether somebody listens
             finally:
-                self._strangers.release()
+                with self._guard:
+                    self._strangers.discard(connected)
+                self._places.release()
             with suppress(Disconnected):
                 self._answer_all(connection)
 

@@ -44,7 +44,7 @@ from rewake.net.wire import (
     decode_prefix,
 )
 
-__all__ = ["Disconnected", "ShardConnection", "messages_of"]
+__all__ = ["Disconnected", "HungUp", "ShardConnection", "messages_of"]
 
 _MAGIC: Final = b"RWKS"
 _VERSION: Final = 2
@@ -59,6 +59,10 @@ _BUFFER_BYTES: Final = 4 << 20
 
 class Disconnected(OperatingFault):
     """The other end is gone, or has not said anything for too long."""
+
+
+class HungUp(Disconnected):
+    """The other end has closed the connection."""
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
@@ -143,6 +147,8 @@ class ShardConnection:
             for buffer in buffers:
                 if len(buffer):
                     self._socket.sendall(buffer)
+        except ConnectionError as error:
+            raise HungUp(f"{self.peer} is gone ({error})") from error
         except OSError as error:
             raise Disconnected(f"{self.peer} is gone ({error})") from error
 
@@ -201,10 +207,12 @@ class ShardConnection:
         while len(view):
             try:
                 count = self._socket.recv_into(view)
+            except ConnectionError as error:
+                raise HungUp(f"{self.peer} has closed the connection ({error})") from error
             except OSError as error:
                 raise Disconnected(f"{self.peer} does not answer ({error})") from error
             if count == 0:
-                raise Disconnected(f"{self.peer} has closed the connection")
+                raise HungUp(f"{self.peer} has closed the connection")
             view = view[count:]
 
     def _bad(self, what: str) -> BadPeer:

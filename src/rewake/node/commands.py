@@ -144,11 +144,15 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class KillAttempt:
-    """End the process of an attempt that is silent, so that its place is free for the next one."""
+    """End the process of an attempt that is silent, so that its place is free for the next one.
+
+    `pid` is what the attempt has said: the host kills it only if it is at the other end of the
+    connection.
+    """
 
     node: str
     pid: int
-    host: str
+    connection: int
 
 
 @dataclass(frozen=True, slots=True)

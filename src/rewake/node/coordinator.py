@@ -323,7 +323,7 @@ class Coordinator:
             suspected = self._attempts.get(connection)
             if suspected is not None and not self._over:
                 # A process that only sleeps keeps its place in Spark: end it, so another can come.
-                commands.append(KillAttempt(suspected.node, suspected.pid, suspected.host))
+                commands.append(KillAttempt(suspected.node, suspected.pid, connection))
             commands += [HangUp(connection), *self._gone(connection, "silent")]
         if self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS:
             commands.append(self._persist())

@@ -88,6 +88,15 @@ class AggregateSpec:
 
     kind: ClassVar[str] = "aggregate"
 
+    def __post_init__(self) -> None:
+        given: object = self.window  # by callers whose types nobody checks
+        if not isinstance(given, CountWindow | TimeWindow | RunningWindow):
+            raise InvalidWindow(
+                f"{given!r} is not a count, time or running window: window is count_window(10) for "
+                'so many tuples, or time_window("10 minutes") for so much event time; sessions are '
+                "a step of their own: stream.sessions(gap=...)"
+            )
+
     @property
     def operator_class(self) -> OperatorClass:
         """Time windows stand where time says; count windows where counting began (Hwang 3.2.2)."""
@@ -147,12 +156,6 @@ class AggregateSpec:
 
 
 def _router_for(spec: AggregateSpec, time: TimeColumn | None) -> Router:
-    given: object = spec.window  # by callers whose types nobody checks
-    if not isinstance(given, CountWindow | TimeWindow | RunningWindow):
-        raise InvalidWindow(
-            f"{given!r} is not a count, time or running window; sessions are a step of their own: "
-            "stream.sessions(gap=...)"
-        )
     unit_ns = time.unit_ns if time is not None else 1
     slack = slack_in_unit(spec.slack, unit_ns).tuples
     if isinstance(spec.window, TimeWindow):
@@ -200,7 +203,10 @@ class Aggregate:
         if not spec.aggregates:
             raise UsageError("an aggregate needs at least one function, for example Count()")
         if spec.null_keys not in ("group", "refuse"):
-            raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+            raise UsageError(
+                "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+                f"{spec.null_keys!r}"
+            )
         for name in spec.by:
             field_of(schema, name, "group by")
         self._time = TimeColumn(schema, spec.time) if spec.time is not None else None

@@ -26,9 +26,14 @@ def clamped(watermark: int | None, behind: int = 0) -> int:
     return TIME_LIMIT if watermark >= TIME_LIMIT else watermark - behind
 
 
+def places_of(schema: pa.Schema, name: str) -> list[int]:
+    """Where columns of that name are; nowhere when it is no name."""
+    return list(schema.get_all_field_indices(name)) if isinstance(name, str) else []
+
+
 def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:
     """The field of that name; a `SchemaMismatch` that lists the columns if there is none."""
-    found = schema.get_all_field_indices(name)
+    found = places_of(schema, name)
     if len(found) == 1:
         return schema.field(found[0])
     problem = "no column" if not found else "more than one column"

@@ -22,7 +22,6 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.model.stream_event import no_tuples
 from rewake.operators import expression_kernels as kernels
 from rewake.operators.expression_types import (
     cast_options,
@@ -73,13 +72,13 @@ class Compiler:
     The grammar says for each kind of syntax tree how it is compiled; it is in its own module.
     """
 
-    def __init__(self, schema: pa.Schema, where: str, text: str, grammar: Grammar) -> None:
+    def __init__(self, empty: pa.RecordBatch, where: str, text: str, grammar: Grammar) -> None:
         self.columns: set[str] = set()
-        self._schema = schema
+        self._schema: pa.Schema = empty.schema
         self._where = where
         self._text = text
         self._grammar = grammar
-        self._empty = no_tuples(schema)
+        self._empty = empty
 
     def compile(self, tree: Tree) -> Node:
         """The node of a syntax tree."""
@@ -198,6 +197,9 @@ def no_column(name: str, names: list[str], places: Sequence[int] = ()) -> str:
     """Words for an error about a column that is not there: a near name, and all there are."""
     if places:
         return f"there are {len(places)} columns named {name!r}; rename all but one upstream"
+    given: object = name  # by callers whose types nobody checks
+    if not isinstance(given, str):
+        return f"the name of a column is text, not {name!r}; columns: {', '.join(names) or 'none'}"
     same = [each for each in names if each.lower() == name.lower()]
     close = same or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ";"

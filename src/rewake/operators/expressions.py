@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -30,6 +31,8 @@ from rewake.operators.expression_compiler import Compiler, Run, parse
 from rewake.operators.expression_grammar import GRAMMAR
 
 BatchFunction = Callable[[pa.RecordBatch], Any]
+# What the module is called that a process was begun with, here and where it was forked to.
+_PROGRAMS = ("__main__", "__mp_main__")
 
 
 class Bound(Protocol):
@@ -64,10 +67,15 @@ class Expression:
             )
         parse(self.text, "")
 
-    def bind(self, schema: pa.Schema, step: str = "") -> BoundExpression:
-        """Compile for a schema; errors name the step and the column."""
+    def bind(
+        self, schema: pa.Schema, step: str = "", empty: pa.RecordBatch | None = None
+    ) -> BoundExpression:
+        """Compile for a schema; errors name the step and the column.
+
+        `empty` is a batch of the schema without tuples: who binds many makes it once.
+        """
         where = f"step {step!r}: " if step else ""
-        return BoundExpression(self.text, schema, where)
+        return BoundExpression(self.text, no_tuples(schema) if empty is None else empty, where)
 
     def identity(self) -> dict[str, Any]:
         """What makes it the same expression, as JSON values."""
@@ -77,10 +85,10 @@ class Expression:
 class BoundExpression:
     """An SQL expression compiled for a schema; evaluating it calls Arrow's kernels."""
 
-    def __init__(self, text: str, schema: pa.Schema, where: str) -> None:
+    def __init__(self, text: str, empty: pa.RecordBatch, where: str) -> None:
         self._text = text
         self._where = where
-        compiler = Compiler(schema, where, text, GRAMMAR)
+        compiler = Compiler(empty, where, text, GRAMMAR)
         node = compiler.compile(parse(text, where))
         if pa.types.is_null(node.type):
             raise SchemaMismatch(
@@ -130,9 +138,11 @@ class ArrowFunction:
         """What makes it the same function: where it is, and a hash of its code."""
         return function_identity(self.function)
 
-    def bind(self, schema: pa.Schema, step: str = "") -> BoundFunction:
+    def bind(
+        self, schema: pa.Schema, step: str = "", empty: pa.RecordBatch | None = None
+    ) -> BoundFunction:
         """Call it on an empty batch of the schema to learn its type."""
-        return BoundFunction(self, schema, step)
+        return BoundFunction(self, no_tuples(schema) if empty is None else empty, step)
 
     def label(self, step: str) -> str:
         """What errors call it."""
@@ -157,12 +167,12 @@ class ArrowFunction:
 class BoundFunction:
     """A function whose type is known; what it returns later is held to it."""
 
-    def __init__(self, function: ArrowFunction, schema: pa.Schema, step: str) -> None:
+    def __init__(self, function: ArrowFunction, empty: pa.RecordBatch, step: str) -> None:
         self._function = function
         self._step = step
         self._what = function.label(step)
-        self.columns = frozenset(schema.names)
-        self.type: pa.DataType = self._array(function.call(no_tuples(schema), step)).type
+        self.columns = frozenset(empty.schema.names)
+        self.type: pa.DataType = self._array(function.call(empty, step)).type
 
     def _array(self, value: Any) -> pa.Array:
         if isinstance(value, pa.ChunkedArray):
@@ -199,13 +209,24 @@ def expression(value: str | Computed | BatchFunction) -> Computed:
 
 
 def function_identity(function: Callable[..., Any]) -> dict[str, Any]:
-    """Module, name and a hash of the code: the same in every process of one Python version."""
+    """Module, name and a hash of the code: the same in every process of one Python version.
+
+    Of the module only the last part of its name, and of a program's that of its file: begun as
+    `python job.py` or `python -m jobs.job`, or imported as `jobs.job`, it is the same function.
+    """
     digest = hashlib.sha256()
     for part in _code_parts(function):
         digest.update(part.encode())
         digest.update(b"\0")
     module = getattr(function, "__module__", None) or type(function).__module__
-    return {"function": f"{module}.{_name_of(function)}", "code": digest.hexdigest()[:32]}
+    return {"function": f"{_place(module)}.{_name_of(function)}", "code": digest.hexdigest()[:32]}
+
+
+def _place(module: str) -> str:
+    program = getattr(sys.modules.get(module), "__file__", None) if module in _PROGRAMS else None
+    if program:
+        return str(program).replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+    return module.rpartition(".")[2]
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -246,6 +267,8 @@ def _plain_values(values: Any) -> list[str]:
     """Values whose text is the same in every process; of others, their type."""
     plain = (int, float, str, bytes, bool, type(None), tuple)
     return [
-        repr(each) if isinstance(each, plain) else f"{type(each).__module__}.{type(each).__name__}"
+        repr(each)
+        if isinstance(each, plain)
+        else f"{_place(type(each).__module__)}.{type(each).__name__}"
         for each in values
     ]

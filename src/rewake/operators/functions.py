@@ -7,11 +7,13 @@ makes every result that depends on it NaN, `Min` and `Max` included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+
+from rewake.model.errors import UsageError
 
 FloatState = tuple[float, ...]
 
@@ -106,7 +108,16 @@ _BY_NAME: dict[str, type[AggregateFunction]] = {
 
 def listed(columns: str | Sequence[str]) -> tuple[str, ...]:
     """One column or several, as several."""
-    return (columns,) if isinstance(columns, str) else tuple(columns)
+    given: object = (
+        (columns,) if isinstance(columns, str) else columns
+    )  # by callers whose types nobody checks
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+        raise UsageError(f"give the name of a column, or several in a list, not {given!r}")
+    names = tuple(given)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"the name of a column is text, not {name!r}")
+    return names
 
 
 def asked_for(
@@ -120,6 +131,12 @@ def asked_for(
         chosen.append(Count())
     elif count is not False:
         chosen += [Count(name) for name in listed(count)]
+    given: object = functions
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise UsageError(f"functions is a list, such as [Avg('price')], not {given!r}")
+    for each in functions:
+        if not isinstance(each, AggregateFunction):
+            raise UsageError(f"functions has {each!r}, which is no function such as Avg('price')")
     return (*chosen, *functions)
 
 

@@ -440,7 +440,7 @@ class GroupBy:
                     row = int(np.flatnonzero(~_validity(array))[0])
                     raise NullKey(
                         f"key column {name!r} is null in the tuple at position {position + row}; "
-                        "filter such tuples out upstream, or group them with null_keys='group'"
+                        "leave such tuples out with null_keys='drop', or group them with 'group'"
                     )
         return arrays
 

@@ -156,7 +156,8 @@ class MapStep:
     def _bind(self, schema: pa.Schema) -> list[tuple[str, ArrowFunction]]:
         if not self.columns:
             raise UsageError(f"step {self.name!r}: a map needs at least one column")
-        return [(name, _bound(formula, schema, self.name)) for name, formula in self.columns]
+        empty = no_tuples(schema)
+        return [(name, _bound(formula, schema, self.name, empty)) for name, formula in self.columns]
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The computed columns of these tuples."""
@@ -174,6 +175,12 @@ class MapStep:
         return pa.RecordBatch.from_arrays(arrays, names)
 
     def _check(self, names: list[str], arrays: list[pa.Array]) -> None:
+        for array in arrays:
+            if not isinstance(array, pa.Array):
+                raise UsageError(
+                    f"step {self.name!r}: a function of a batch gives an Arrow array or a batch, "
+                    f"not {type(array).__name__}"
+                )
         lengths = {len(array) for array in arrays}
         if len(lengths) > 1:
             counted = ", ".join(f"{n}: {len(a)}" for n, a in zip(names, arrays, strict=True))
@@ -243,9 +250,11 @@ def _class_of(formulas: Sequence[Formula]) -> OperatorClass:
     return OperatorClass.REPEATABLE if alone else OperatorClass.DETERMINISTIC
 
 
-def _bound(formula: Formula, schema: pa.Schema, step: str) -> ArrowFunction:
+def _bound(
+    formula: Formula, schema: pa.Schema, step: str, empty: pa.RecordBatch | None = None
+) -> ArrowFunction:
     if hasattr(formula, "bind"):
-        evaluate: ArrowFunction = formula.bind(schema, step).evaluate
+        evaluate: ArrowFunction = formula.bind(schema, step, empty).evaluate
         return evaluate
     if callable(formula):
         function: ArrowFunction = formula

@@ -16,7 +16,7 @@ from math import gcd
 from typing import NamedTuple
 
 from rewake.model.errors import InvalidWindow
-from rewake.model.units import duration_in_unit
+from rewake.model.units import check_duration, duration_in_unit
 
 
 def _check_positive(what: str, value: object) -> None:
@@ -119,6 +119,10 @@ class TimeWindow:
 
     size: str | int
     advance: str | int
+
+    def __post_init__(self) -> None:
+        check_duration("a window's size", self.size)
+        check_duration("a window's advance", self.advance)
 
     def in_unit(self, unit_ns: int) -> tuple[int, int]:
         """Size and advance as integers in the time column's unit."""

@@ -15,9 +15,10 @@ from rewake.cli.app import app, main
 from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.log.layout import segment_id
 from rewake.log.testing import sample_turn
+from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
 from rewake.operators.aggregate import Aggregate, AggregateSpec
 from rewake.operators.functions import Avg
-from rewake.operators.windows import count_window
+from rewake.operators.windows import count_window, time_window
 from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
 from rewake.recovery.policies.targets import Targets
 from rewake.stores import create_log, open_log_reader, open_log_writer
@@ -375,6 +376,29 @@ def test_the_checkpoint_is_the_one_that_recovery_loads(log: Path) -> None:
     assert found["clock"] == recovered.operator.clock
     ids = {int(number) for number in recovered.operator.opened_at if number >= 0}
     assert {window["id"] for window in found["oldest"]} == ids
+
+
+def test_an_ended_stream_is_said_to_have_ended(tmp_path: Path) -> None:
+    """Not to be at a time so far away that it stands for the end."""
+    spec = AggregateSpec(["item_id"], time_window("1s"), [Avg("item_price")], time="item_time")
+    operator = Aggregate(spec, SCHEMA)
+    metadata = METADATA | {
+        "schema": operator.output_schema.serialize().to_pybytes(),
+        "operator": json.dumps(spec.describe()),
+    }
+    create_log(tmp_path / "log", "items", metadata)
+    running = ContinuousEventualCheckpointing(operator, Targets(records=200, tuples=500))
+    with open_log_writer(tmp_path / "log") as writer:
+        ended = StreamEvent(TURN_TUPLES, no_tuples(SCHEMA), END_OF_TIME)
+        for event in (STREAM.event(0, TURN_TUPLES), ended):
+            record = running.turn(event, 0.0).record
+            assert record is not None
+            writer.append(record)
+    assert inspected("checkpoint", tmp_path / "log")["clock"] == "ended"
+    for command in ("log", "checkpoint"):
+        shown = inspect(command, tmp_path / "log")[1]
+        assert "ended" in shown
+        assert str(2**62) not in shown
 
 
 def test_each_window_has_the_key_of_the_tuple_that_opened_it(log: Path) -> None:

@@ -18,6 +18,11 @@ from rewake.model.units import duration_in_unit, duration_ns
         ("365d", 365 * 86400 * 10**9),
         ("0.000000001s", 1),
         ("0s", 0),
+        ("10 minutes", 600 * 10**9),
+        ("1 hour 30 minutes", 5400 * 10**9),
+        ("1 HOUR", 3600 * 10**9),
+        ("1s 2ms", 1_002_000_000),
+        ("2 weeks", 14 * 86400 * 10**9),
     ],
 )
 def test_a_duration_is_a_number_and_a_unit(text, nanoseconds):
@@ -26,7 +31,7 @@ def test_a_duration_is_a_number_and_a_unit(text, nanoseconds):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10", "s", "-1s", "1 fortnight", "1e3s", "1s 2ms", ".5s", "1S"]
+    "text", ["", "10", "s", "-1s", "1 fortnight", "1e3s", ".5s", "1S", "1 month", None, 7]
 )
 def test_anything_else_is_refused_with_an_example(text):
     """The message shows the units and how to write it."""

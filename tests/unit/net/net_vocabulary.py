@@ -9,7 +9,15 @@ from rewake.net.connection import Connection
 from rewake.net.decoder import Decoder
 from rewake.net.listener import Listener
 from rewake.net.loop import Loop
-from rewake.net.wire import AUTHENTICATED, Limits, Message, decode_message, encode
+from rewake.net.wire import (
+    AUTHENTICATED,
+    UNAUTHENTICATED,
+    Frame,
+    Limits,
+    Message,
+    decode_message,
+    encode,
+)
 from rewake.node.messages import (
     Ack,
     Begins,
@@ -87,6 +95,16 @@ def decoded(pieces: Iterable[bytes], limits: Limits = AUTHENTICATED) -> list[Mes
     """What comes out of a new decoder."""
     decoder = Decoder("a peer", limits)
     return [message for piece in pieces for message in feed(decoder, piece)]
+
+
+def frame_of(data: bytes) -> Frame:
+    """The frame in bytes of the handshake."""
+    decoder = Decoder("a peer", UNAUTHENTICATED)
+    decoder.buffers()[0][: len(data)] = data
+    decoder.received(len(data))
+    frame = decoder.next_frame()
+    assert frame is not None
+    return frame
 
 
 class Recorder:

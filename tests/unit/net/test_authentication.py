@@ -5,23 +5,12 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from net_vocabulary import OTHER_TOKEN, TOKEN, Recorder, World, as_bytes, world
+from net_vocabulary import OTHER_TOKEN, TOKEN, Recorder, World, as_bytes, frame_of, world
 
 from rewake.model.errors import BadPeer, UsageError
 from rewake.net.authentication import Handshake, Token
-from rewake.net.decoder import Decoder
-from rewake.net.wire import UNAUTHENTICATED, Frame, Kind, encode_frame
+from rewake.net.wire import Frame, Kind, encode_frame
 from rewake.node.messages import Stop
-
-
-def frame_of(data: bytes) -> Frame:
-    """The frame in bytes of the handshake."""
-    decoder = Decoder("a peer", UNAUTHENTICATED)
-    decoder.buffers()[0][: len(data)] = data
-    decoder.received(len(data))
-    frame = decoder.next_frame()
-    assert frame is not None
-    return frame
 
 
 def conversation(acceptor: Handshake, connector: Handshake) -> Iterator[bytes]:

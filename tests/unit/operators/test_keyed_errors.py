@@ -140,7 +140,7 @@ def test_a_state_that_was_not_declared_is_refused():
         ({"state": {"n": (pa.int8(), 300)}}, SchemaMismatch, "state 'n': the default 300"),
         ({"slack": -1}, UsageError, "slack must not be negative"),
         ({"output": ["k"]}, UsageError, "output is an Arrow schema"),
-        ({"null_keys": "drop"}, UsageError, "null_keys is"),
+        ({"null_keys": "lose"}, UsageError, "null_keys is"),
     ],
 )
 def test_bad_settings_are_refused_when_the_step_is_added(options, error, complaint):

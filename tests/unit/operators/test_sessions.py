@@ -134,7 +134,7 @@ def test_a_gap_is_a_duration_in_the_unit_of_the_time_column():
         ({"count": False}, UsageError, "at least one function"),
         ({"by": ()}, UsageError, "at least one key column"),
         ({"time": None}, InvalidWindow, "event-time column"),
-        ({"null_keys": "drop"}, UsageError, "null_keys is"),
+        ({"null_keys": "lose"}, UsageError, "null_keys is"),
         ({"functions": [Sum("v", "k")]}, SchemaMismatch, "two result columns are named 'k'"),
     ],
 )

@@ -46,7 +46,7 @@ from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, Us
 from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, check_on_error, diverts
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller
@@ -175,12 +175,15 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
     if not spec.by:
         raise UsageError("keyed processing needs at least one key column: give by='column'")
     for name in (*spec.by, *(() if spec.time is None else (spec.time,))):
-        places = schema.get_all_field_indices(name)
+        places = places_of(schema, name)
         if len(places) != 1:
             raise SchemaMismatch(no_column(name, schema.names, places))
     check_on_error(spec.on_error)
     if spec.null_keys not in ("group", "refuse"):
-        raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+        raise UsageError(
+            "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+            f"{spec.null_keys!r}"
+        )
     if spec.timers not in ("event", "processing"):
         raise UsageError(f"timers is 'event' or 'processing', not {spec.timers!r}")
     if spec.by_machine and (spec.time is not None or spec.slack):

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewake.model.errors import DamagedFrame, SchemaMismatch
+from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
 from rewake.operators.arrays import (
     Array,
     Bytes,
@@ -50,6 +50,9 @@ class StateField(NamedTuple):
 def state_fields(state: Mapping[str, Any]) -> tuple[StateField, ...]:
     """What a user means by `{"total": pa.float64(), "seen": (pa.int64(), 0)}`, if it can be."""
     fields = []
+    whole: object = state  # by callers whose types nobody checks
+    if not isinstance(whole, Mapping):
+        raise UsageError(f"state names its columns, as in {{'total': pa.float64()}}, not {whole!r}")
     for name, given in state.items():
         field = StateField(name, *(given if isinstance(given, tuple) else (given,)))
         if not isinstance(field.kind, pa.DataType):

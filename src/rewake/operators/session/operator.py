@@ -41,7 +41,7 @@ from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.byte_rows import check_state, chosen_state
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped
+from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column
@@ -136,9 +136,12 @@ def _checked(spec: SessionSpec, schema: pa.Schema) -> None:
     if spec.time is None:
         raise InvalidWindow("sessions need an event-time column: give time='column'")
     if spec.null_keys not in ("group", "refuse"):
-        raise UsageError(f"null_keys is 'group' or 'refuse', not {spec.null_keys!r}")
+        raise UsageError(
+            "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+            f"{spec.null_keys!r}"
+        )
     for name in (*spec.by, spec.time, *(each.column for each in spec.aggregates)):
-        places = schema.get_all_field_indices(name)
+        places = places_of(schema, name)
         if name and len(places) != 1:
             raise SchemaMismatch(no_column(name, schema.names, places))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rewake.model.errors import InvalidWindow
-from rewake.model.units import duration_in_unit
+from rewake.model.units import check_duration, duration_in_unit
 from rewake.operators.windows import check_reach
 
 
@@ -14,6 +14,9 @@ class SessionWindow:
     """Windows of tuples each closer than `gap` to another, in the time column's unit."""
 
     gap: str | int
+
+    def __post_init__(self) -> None:
+        check_duration("the gap of sessions", self.gap)
 
     def in_unit(self, unit_ns: int) -> int:
         """The gap as an integer in the time column's unit."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
 from rewake.operators.arrays import Array, Int64s
-from rewake.operators.columns import ValueColumn
+from rewake.operators.columns import ValueColumn, places_of
 from rewake.operators.expression_compiler import no_column
 
 __all__ = ["Ordering", "place_of"]
@@ -19,7 +19,7 @@ _ALL_BUT_SIGN = np.int64(2**63 - 1)
 
 def place_of(schema: pa.Schema, name: str, use: str) -> int:
     """Where a column is; a `SchemaMismatch` with a near name when it is not there."""
-    places = schema.get_all_field_indices(name)
+    places = places_of(schema, name)
     if len(places) != 1:
         raise SchemaMismatch(f"{use}: {no_column(name, list(schema.names), places)}")
     return int(places[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rewake.connectors.frame_rows import rows_of
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.reader import LogReader
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
@@ -27,7 +28,7 @@ from rewake.spark.datasource.filters import (
 )
 from rewake.spark.datasource.options import Positions, ReadOptions, Time, time_in
 from rewake.spark.datasource.plainly import plainly
-from rewake.spark.datasource.streams import Shard
+from rewake.spark.datasource.streams import Shard, stored_schema
 from rewake.spark.datasource.stretches import Cutting, Part, Places, Stretch, opened, read_stretch
 
 if TYPE_CHECKING:
@@ -206,7 +207,30 @@ def stated_range(
                 "or keep more history"
             )
     begin = first if start is None else min(start, end)
-    return begin, max(begin, end if stop is None else min(stop, end))
+    stop = max(begin, end if stop is None else min(stop, end))
+    if options.last_rows is not None:
+        begin = _before(reader, shard, stop, options.last_rows)
+    return begin, stop
+
+
+def _before(reader: LogReader, shard: Shard, stop: int, rows: int) -> int:
+    """Where the last so many rows before a position begin; where the log does if it has fewer.
+
+    Positions may be sparse, so rows are counted.
+    """
+    stored = stored_schema(reader.descriptor, shard.output)
+    for frame in reader.frames_backwards():
+        batch = None
+        if frame.position < stop:
+            batch = rows_of(frame, shard.output, stored, shard.path)
+        if batch is None:
+            continue
+        start: int = frame.position + frame.tuples - batch.num_rows
+        found: int = min(start + batch.num_rows, stop) - start
+        if found >= rows:
+            return start + found - rows
+        rows -= max(0, found)
+    return reader.view.first_position
 
 
 def position_at(

@@ -73,6 +73,7 @@ class ReadOptions:
     to_time: Time | None = None
     as_of: Time | None = None
     as_of_position: Positions | None = None
+    last_rows: int | None = None
     starting_from: str | Positions | datetime = EARLIEST
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -215,6 +216,7 @@ _TABLE: Final = {
         _Option("toTime", "to_time", _time, _BATCH, _ROWS),
         _Option("asOf", "as_of", _time, _BATCH),
         _Option("asOfPosition", "as_of_position", _positions, _BATCH),
+        _Option("lastRows", "last_rows", _count, _BATCH, frozenset({RESULTS})),
         _Option("startingFrom", "starting_from", _starting, frozenset({Mode.STREAM})),
         _Option("maxRowsPerTrigger", "max_rows_per_trigger", _count, frozenset({Mode.STREAM})),
         _Option("maxBytesPerTrigger", "max_bytes_per_trigger", _count, frozenset({Mode.STREAM})),
@@ -227,7 +229,7 @@ assert [each.name for each in fields(ReadOptions)] == [each.field for each in _T
 
 # Two of these would each say where the stretch begins, or where it ends.
 _RIVALS: Final = (
-    ("from_position", "from_time"),
+    ("from_position", "from_time", "last_rows"),
     ("to_position", "to_time", "as_of", "as_of_position"),
     ("min_partitions", "rows_per_partition"),
 )

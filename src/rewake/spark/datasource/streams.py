@@ -174,6 +174,8 @@ def time_type(descriptor: Descriptor, output: int) -> pa.DataType | None:
     column = descriptor.metadata.get("time")
     if isinstance(column, str):
         return _type_of(stored_schema(descriptor, output), column)
+    if (times := _schema(descriptor, "times")) is not None:
+        return times.field(0).type
     operator = operator_text(descriptor)
     if operator is None:
         return None

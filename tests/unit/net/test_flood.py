@@ -1,0 +1,183 @@
+"""Honest peers get in while programs that know no token flood every port we listen at."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from net_vocabulary import TOKEN, Recorder, frame_of, world
+from shard_vocabulary import executors
+
+import rewake
+from rewake.lab.drill.queries import ItemDrill
+from rewake.net.authentication import Handshake
+from rewake.net.client import Endpoint, subscribe
+from rewake.net.connection import Connection
+from rewake.net.doorway import Doorway
+from rewake.net.loop import Loop
+from rewake.node.messages import Find, Stop
+
+PATIENCE_SECONDS = 40.0
+FLOOD = Path(__file__).with_name("flood_child.py")
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Wait; fail when it does not happen."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+@contextmanager
+def flood(address: tuple[str, int], said: str = "", held: int = 6_000) -> Iterator[None]:
+    """Two programs that connect as fast as they can; they end with the block."""
+    host, port = address
+    command = [sys.executable, str(FLOOD), host, str(port), str(held), said]
+    pipe = subprocess.PIPE
+    floods = [subprocess.Popen(command, stdin=pipe, stdout=pipe) for _ in range(2)]
+    try:
+        for each in floods:
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"flooding\n"
+        yield
+        assert [each.poll() for each in floods] == [None, None], "the flood had ended before"
+    finally:
+        for each in floods:
+            each.communicate()
+
+
+# --- the doorway ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drawn", range(4))
+def test_a_full_doorway_drops_one_by_lot(drawn: int) -> None:
+    """Each with the same chance: neither age nor youth is a way to stay."""
+    doorway = Doorway[str](4, lambda _stranger: True, lambda below: min(drawn, below - 1))
+    standing = ["a", "b", "c", "d"]
+    assert [doorway.admit(each) for each in standing] == [None] * 4
+    assert doorway.admit("e") == standing[drawn]
+    assert (len(doorway), doorway.dropped) == (4, 1)
+
+
+def test_who_is_a_stranger_no_more_is_never_dropped() -> None:
+    """Neither for a newcomer nor for want of room."""
+    strangers = {"a", "b", "c"}
+    doorway = Doorway[str](3, strangers.__contains__, lambda _below: 0)
+    for each in ("a", "b", "c"):
+        doorway.admit(each)
+    strangers -= {"a", "c"}
+    strangers.add("d")
+    assert doorway.admit("d") is None, "there is a place that nobody needs"
+    assert {doorway.drop(), doorway.drop()} == {"b", "d"}
+    assert doorway.drop() is None
+
+
+@given(seed=st.integers(0, 2**32), places=st.integers(1, 64))
+def test_an_honest_peer_gets_in_however_many_come(seed: int, places: int) -> None:
+    """It comes again when it was dropped; each time it needs as many arrivals as there are places.
+
+    Then it stays with probability (1 - 1/places)^places, a quarter or more but for one place.
+    """
+    lot = Random(seed)
+    doorway = Doorway[int](places, lambda _stranger: True, lot.randrange)
+    for stranger in range(places):
+        doorway.admit(stranger)
+    for attempt in range(400):
+        honest = -1 - attempt
+        doorway.admit(honest)
+        if all(doorway.admit(stranger) != honest for stranger in range(places - 1)):
+            return
+    pytest.fail("it was dropped four hundred times")
+
+
+# --- one door ------------------------------------------------------------------------------------
+
+
+def test_who_has_answered_is_let_in_before_anybody_else_comes() -> None:
+    """A burst of newcomers cannot push out a peer whose proof has arrived."""
+    with world(strangers=8) as there, ExitStack() as stack:
+        honest = stack.enter_context(socket.create_connection(there.listener.address))
+        there.until(lambda: there.listener.strangers == 1)
+        handshake = Handshake(TOKEN, bytes(32), "the listener", accepting=False)
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(there.listener.address))
+        honest.sendall(handshake.receive(frame_of(honest.recv(100))))
+        there.until(lambda: there.listener.dropped)
+        assert len(there.server.connections) == 1
+
+
+def test_known_peers_are_served_between_bursts_of_strangers() -> None:
+    """The loop takes a bounded number of strangers at a time, however many wait."""
+    with world(strangers=8) as there, ExitStack() as stack:
+        _, known = there.joined()
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(there.listener.address))
+        known.send(Stop("hello"))
+        there.until(lambda: there.server.messages)
+        assert there.listener.dropped < 100
+
+
+# --- whole queries -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["", "RWKN"], ids=["silent", "slow"])
+def test_a_killed_node_comes_back_while_the_coordinator_is_flooded(
+    tmp_path: Path, said: str
+) -> None:
+    """It registers, and a client finds it and reads from it, before the flood is over."""
+    drill = ItemDrill(tuples=40_000, items=400, event_tuples=1_000, rate=10_000)
+    with rewake.start_processes(drill.build(), tmp_path) as running:
+        running.await_start(PATIENCE_SECONDS)
+        with flood(running.endpoint.address, said):
+            running.signal_node("averages")
+            until(lambda: running.status()["averages"]["epoch"] > 1)
+            until(lambda: "averages" in running.running)
+            schema = running.plan.node("averages").outputs[0].schema
+            with subscribe(tmp_path, "averages", schema) as subscription:
+                assert subscription.read(PATIENCE_SECONDS) is not None
+
+
+def test_a_client_reaches_a_node_that_is_flooded(tmp_path: Path) -> None:
+    """The port of a node is as open as the coordinator's."""
+    drill = ItemDrill(tuples=40_000, items=400, event_tuples=1_000, rate=10_000)
+    with rewake.start_processes(drill.build(), tmp_path) as running:
+        running.await_start(PATIENCE_SECONDS)
+        schema = running.plan.node("averages").outputs[0].schema
+        with (
+            flood(address_of(running.endpoint, "averages")),
+            subscribe(tmp_path, "averages", schema) as subscription,
+        ):
+            assert subscription.read(PATIENCE_SECONDS) is not None
+
+
+def address_of(endpoint: Endpoint, stream: str) -> tuple[str, int]:
+    """Where the node behind a stream listens."""
+    loop, asking = Loop(), Recorder()
+    connection = Connection.connect(endpoint.address, endpoint.token, loop.now())
+    connection.send(Find(stream))
+    loop.add(connection, asking)
+    until(lambda: loop.run_once(0.01) or asking.messages)
+    loop.close()
+    _, _, host, port, _ = asking.messages[0].places[0]
+    return host, port
+
+
+def test_a_task_reaches_its_shard_while_the_host_is_flooded(tmp_path: Path) -> None:
+    """The owner keeps its shard: nobody has to take it over."""
+    with executors(tmp_path) as (one,):
+        one.ask(tmp_path, 0, [(1, 10)])
+        (path,) = (tmp_path / "hosts").glob("*.json")
+        host, port = json.loads(path.read_text())["address"]
+        before = one.host(tmp_path)
+        with flood((host, port)):
+            assert one.ask(tmp_path, 1, [(1, 20)]) == [(1, 30)]
+        assert one.host(tmp_path) == before
