@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rewake.cli.paths import path_of
+
 if TYPE_CHECKING:
     from rewake.net.backup import Backup
 
@@ -16,8 +18,10 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")
 
 
 def backup(
-    folder: Annotated[Path, typer.Argument(help="The folder of a query, running or stopped.")],
-    to: Annotated[Path, typer.Argument(help="A new folder for the copy.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=path_of, help="The folder of a query, running or stopped.")
+    ],
+    to: Annotated[Path, typer.Argument(parser=path_of, help="A new folder for the copy.")],
     as_json: _Json = False,
 ) -> None:
     r"""Copy a query's folder as it is at one moment, without disturbing the query.
@@ -37,8 +41,11 @@ def backup(
 
 
 def restore(
-    copy: Annotated[Path, typer.Argument(help="What `rewake backup` made.", metavar="FROM")],
-    to: Annotated[Path, typer.Argument(help="A new folder for the query.")],
+    copy: Annotated[
+        Path,
+        typer.Argument(parser=path_of, help="What `rewake backup` made.", metavar="FROM"),
+    ],
+    to: Annotated[Path, typer.Argument(parser=path_of, help="A new folder for the query.")],
     as_json: _Json = False,
 ) -> None:
     r"""Bring a backup back: the query that is started in TO goes on from there.

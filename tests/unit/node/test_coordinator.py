@@ -105,7 +105,7 @@ def test_silence_is_a_death():
     register(coordinator, 1, "a", now_ms=0.0)
     coordinator.heartbeat(1, Heartbeat("a", 1), 0.0)
     commands = [each for now in range(0, 5_000, 50) for each in coordinator.tick(float(now))]
-    assert commands == [KillAttempt("a", 0, ""), HangUp(1)]
+    assert commands == [KillAttempt("a", 0, 1), HangUp(1)]
     assert coordinator.nodes["a"].replaced == {"silent": 1}
 
 
