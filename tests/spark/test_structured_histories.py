@@ -15,11 +15,23 @@ from structured_vocabulary import (
     run_query,
     write_input,
 )
+from task_vocabulary import require_spark
+
+from rewake.spark import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def spark() -> "Iterator[SparkSession]":
+    """Return a session that tries a task once: a refusal stays one, however often it is tried."""
+    require_spark()
+    session = local_session(cores=2, app_name="rewake-tests")
+    yield session
+    session.stop()
 
 
 @pytest.fixture
