@@ -16,11 +16,9 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rewake.graph.plan import NodePlan
 from rewake.log.lineage import WHAT_TO_DO
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import (
@@ -37,10 +35,11 @@ from rewake.model.errors import (
 from rewake.net.authentication import Token
 from rewake.net.connection import Connection
 from rewake.net.downstream import Downstream
-from rewake.net.kill_points import Fault, KillPoints
+from rewake.net.kill_points import KillPoints
 from rewake.net.listener import Listener, address_towards
 from rewake.net.loop import Loop
 from rewake.net.node_log import NodeLog
+from rewake.net.node_task import NodeTask
 from rewake.net.origins_file import read_origins, write_origins
 from rewake.net.own_recovery import OwnRecovery
 from rewake.net.upstream import Upstream
@@ -61,10 +60,8 @@ from rewake.node.commands import (
     Trim,
 )
 from rewake.node.failure_detector import HEARTBEAT_MS
-from rewake.node.limits import NodeLimits
 from rewake.node.load import Load
 from rewake.node.messages import (
-    Address,
     Begins,
     Failed,
     Finished,
@@ -78,7 +75,6 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
-from rewake.recovery.rates import Costs
 from rewake.stores.room import has_room
 
 # For the first word with the coordinator.
@@ -92,27 +88,6 @@ _FULL_SECONDS = 0.25
 # How long a turn rests for which a system outside has no answer yet.
 _REST_SECONDS = 0.02
 _LINGER_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTask:
-    """All that a process needs to run a node; travels to it."""
-
-    plan: NodePlan
-    folder: str
-    fingerprint: str
-    coordinator: Address
-    token: str
-    limits: NodeLimits = field(default_factory=NodeLimits)
-    faults: tuple[Fault, ...] = ()
-    # What recovery costs on this machine, where somebody promised how long it may take.
-    costs: Costs | None = None
-    # Where the node listens; by default where the coordinator, and so everyone else, can reach it.
-    listen: str = ""
-    allow_remote: bool = False
-
-    def __repr__(self) -> str:
-        return f"NodeTask({self.plan.name!r})"
 
 
 class CoordinatorLost(OperatingFault):

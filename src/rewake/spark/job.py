@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from rewake.model.errors import OperatingFault
-from rewake.net.node_host import NodeTask
+from rewake.net.node_task import NodeTask
 from rewake.net.processes import Driver
 from rewake.net.watcher import watcher
 from rewake.node.messages import Address
