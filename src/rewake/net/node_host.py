@@ -77,6 +77,7 @@ from rewake.recovery.rates import Costs
 
 # For the first word with the coordinator, and then for the epoch.
 _REACH_SECONDS = 5.0
+_ANSWER_SECONDS = 0.1
 _WELCOME_SECONDS = 20.0
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
@@ -163,10 +164,18 @@ class NodeHost:
         self._listener.close()
 
     def _register(self) -> None:
-        started = self._loop.now()
+        started = dialled = self._loop.now()
+        answer_within = _ANSWER_SECONDS
         while self._welcome is None and self._stop is None:
+            late = self._loop.now() > dialled + answer_within
+            if self._control is not None and self._control.connecting and late:
+                # A system whose queue is full, as in a flood, answers nothing: ask anew, sooner
+                # than the system would, and ever later where the way is long.
+                self._control.close()
+                answer_within *= 2
             if self._control is None or self._control.closed:
                 self._call_coordinator()
+                dialled = self._loop.now()
             self._loop.run_once(0.05)
             patience = _WELCOME_SECONDS if self._reached else _REACH_SECONDS
             if self._loop.now() > started + patience:
