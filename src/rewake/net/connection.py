@@ -143,6 +143,11 @@ class Connection:
         return self._handshake is None
 
     @property
+    def connecting(self) -> bool:
+        """Whether the peer's system has not answered yet."""
+        return self._connecting and not self.closed
+
+    @property
     def turned_away(self) -> bool:
         """Of one that has ended: the peer was there, and did not let us in.  It may next time."""
         return not self.authenticated and not self._connecting

@@ -79,6 +79,8 @@ from rewake.stores.room import has_room
 
 # For the first word with the coordinator.
 _REACH_SECONDS = 5.0
+# How long the system may take to connect before it is asked anew, at first.
+_ANSWER_SECONDS = 0.1
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
 _SOURCE_POLL_SECONDS = 0.002
@@ -149,10 +151,18 @@ class NodeHost:
         self._listener.close()
 
     def _register(self) -> None:
-        started = self._loop.now()
+        started = dialled = self._loop.now()
+        answer_within = _ANSWER_SECONDS
         while self._welcome is None and self._stop is None:
+            late = self._loop.now() > dialled + answer_within
+            if self._control is not None and self._control.connecting and late:
+                # A system whose queue is full, as in a flood, answers nothing: ask anew, sooner
+                # than the system would, and ever later where the way is long.
+                self._control.close()
+                answer_within *= 2
             if self._control is None or self._control.closed:
                 self._call_coordinator()
+                dialled = self._loop.now()
             self._loop.run_once(0.05)
             # Once reached it may take its time: an epoch is given when there is room to keep it.
             if not self._reached and self._loop.now() > started + _REACH_SECONDS:

@@ -38,7 +38,6 @@ _FRAMES_PER_READ = 64
 # A node at its limit lets much gather for a sync; one that keeps up hurries (`rewake.node.load`).
 _LIMITS = Limits(window_bytes=256 << 20, gather_bytes=4 << 20, gather_ms=50.0, rest_ms=2.0)
 _KEEP_NOTHING = Retention(max_bytes=0)
-_KEEP_ALL = Retention()
 
 
 class NodeLog:
@@ -65,7 +64,7 @@ class NodeLog:
         self._writer = self._open(folder, plan, epoch, on_durable)
         self._check_owner(fingerprint, folder)
         self._reader: LogReader = open_log_reader(folder)
-        self._retention = _KEEP_ALL if plan.keeps_history else _KEEP_NOTHING
+        self._retention = plan.retention if plan.keeps_history else _KEEP_NOTHING
         self._tails: dict[int, Tail] = {}
         self._trimmed = 0
 
