@@ -42,6 +42,7 @@ from rewake.net.node_log import NodeLog
 from rewake.net.node_task import NodeTask
 from rewake.net.origins_file import read_origins, write_origins
 from rewake.net.own_recovery import OwnRecovery
+from rewake.net.pressure import resident_mib
 from rewake.net.upstream import Upstream
 from rewake.net.warm import warm_up
 from rewake.node.commands import (
@@ -364,7 +365,7 @@ class NodeHost:
             progress["advice"] = foretelling.advice
         if self._trouble:
             progress["trouble"] = self._trouble
-        progress["rss_mib"] = _resident_mib()
+        progress["rss_mib"] = resident_mib()
         if self._sink is not None:
             progress["stalled"] = self._sink_full
         if self._log is not None:
@@ -571,13 +572,6 @@ class NodeHost:
         if self._welcome is not None and self._control is not None and not self._control.closed:
             self._control.send(Failed(self._plan.name, self._welcome.epoch, text, fatal=False))
             self._control.finish(self._loop.now())
-
-
-def _resident_mib() -> float:
-    """Memory of this process that is its own; what it shares with its siblings is not counted."""
-    with open("/proc/self/statm") as file:
-        _, resident, shared, *_ = file.read().split()
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def run_node(task: NodeTask) -> str:
