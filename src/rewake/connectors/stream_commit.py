@@ -64,7 +64,7 @@ from rewake.connectors.stream_manifest import (
 )
 from rewake.log.layout import DRAFT_SUFFIX
 from rewake.log.store import publish
-from rewake.model.errors import DamagedLog, LogInUse, UsageError
+from rewake.model.errors import DamagedLog, Fenced, LogInUse, UsageError
 from rewake.node.shard_batches import BatchIdentity
 from rewake.stores import LocalStore
 from rewake.stores.private import private_opener, put_right
@@ -142,7 +142,7 @@ class StreamCommit:
             staged = sorted(files, key=lambda file: (file.partition, file.name))
             held = tuple(file for file in staged if file.parts)
             manifest = Manifest(logs.epoch, identity, writers, logs.ends(), held)
-            contents = self._mapped(staging, manifest)
+            contents = self._mapped(staging, manifest, logs)
             self._passed("verified")
             if held:  # a batch without rows is one frame, which needs no manifest
                 publish(staging, manifest_name(manifest.epoch), manifest.encode())
@@ -237,13 +237,22 @@ class StreamCommit:
 
     # --- one commit --------------------------------------------------------------------------
 
-    def _mapped(self, staging: LocalStore, manifest: Manifest) -> dict[str, pa.Buffer]:
+    def _mapped(
+        self, staging: LocalStore, manifest: Manifest, logs: CommitLogs
+    ) -> dict[str, pa.Buffer]:
         """The bytes of the staged files; mapped, they stay whoever deletes the files."""
         shards = len(self.folder.shards)
         for file in manifest.files:
             if not all(0 <= part.shard < shards for part in file.parts):
                 raise UsageError(f"{file.name} has rows of a shard that the stream has not")
-        return {file.name: _mapped(staging, file) for file in manifest.files}
+        try:
+            return {file.name: _mapped(staging, file) for file in manifest.files}
+        except DamagedLog:
+            if logs.owned():
+                raise
+            raise Fenced(  # a successor has swept what it had committed
+                f"a successor writes the stream at {self.folder.path}; epoch {logs.epoch} is over"
+            ) from None
 
     def _complete(
         self,
@@ -299,7 +308,7 @@ class StreamCommit:
         elif own and logs.is_concluded(manifest):
             self._clear(staging, manifest)
         else:
-            self._complete(staging, manifest, logs, self._mapped(staging, manifest))
+            self._complete(staging, manifest, logs, self._mapped(staging, manifest, logs))
 
     def _trace(self, manifest: Manifest, logs: CommitLogs) -> tuple[list[int], list[int]]:
         """The shards with frames of the commit, and those with frames of others where they go."""

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commit_vocabulary import (
     OTHER,
+    QUERY,
     batch,
     commit_numbers,
     content,
@@ -21,14 +21,15 @@ from commit_vocabulary import (
     staged,
 )
 
+from rewake.connectors.commit_logs import read_writers
 from rewake.connectors.stream_commit import StreamCommit
 from rewake.connectors.stream_folder import StreamFolder
 from rewake.log.frame import TurnRecord
 from rewake.model.errors import (
+    CheckpointBehindLog,
     DamagedLog,
     Fenced,
     LogInUse,
-    RewakeError,
 )
 from rewake.node.shard_batches import BatchIdentity
 from rewake.stores import open_log_writer
@@ -61,11 +62,20 @@ def run_child(stream: StreamFolder, first: int, point: str, count: int) -> int:
     return subprocess.run(command, check=False, timeout=120).returncode
 
 
+def last_batch(stream: StreamFolder) -> int:
+    return read_writers(stream.shards[0]).last[QUERY].batch
+
+
 def finish(stream: StreamFolder, until: int) -> None:
-    """As Spark after a restart: all batches again, from the first that may not be there."""
+    """All batches again: the last one is there already, those before are refused, the rest new."""
     after = StreamCommit(stream)
     for number in range(until):
-        commit_numbers(after, batch(number))
+        try:
+            commit_numbers(after, batch(number))
+        except CheckpointBehindLog:
+            assert number < last_batch(stream)
+        else:
+            assert number == last_batch(stream)
     after.close()
     assert content(stream.path) == expected(*range(until))
     assert staged(stream) == set()
@@ -108,18 +118,21 @@ def test_a_driver_that_is_killed_fifty_times_leaves_every_row_once(
 
 # --- zombies -------------------------------------------------------------------------------------
 
+# Where a driver sleeps, and what it is told when it wakes.  Before it looks into the stream, it
+# finds what its successor wrote; afterwards its epoch is over, unless its batch was committed.
+FOUND, OVER, DONE = "found", "over", "done"
 SLEEPS = [
-    ("locked", 1),
-    ("claimed", 1),
-    ("settled", 1),
-    ("verified", 1),
-    ("published", 1),
-    ("appended", 1),
-    ("appended", 3),
-    ("durable", 1),
-    ("concluded", 1),
-    ("cleared", 1),
-    ("swept", 1),
+    ("locked", 1, FOUND),
+    ("claimed", 1, FOUND),
+    ("settled", 1, OVER),
+    ("verified", 1, OVER),
+    ("published", 1, OVER),
+    ("appended", 1, OVER),
+    ("appended", 3, OVER),
+    ("durable", 1, OVER),
+    ("concluded", 1, DONE),
+    ("cleared", 1, DONE),
+    ("swept", 1, DONE),
 ]
 
 
@@ -141,15 +154,21 @@ def sleeper(stream: StreamFolder, point: str, count: int, meanwhile: list[BatchI
     return StreamCommit(stream, patience_seconds=0.0, crash_after=sleep)
 
 
-@pytest.mark.parametrize(("point", "count"), SLEEPS)
+@pytest.mark.parametrize(("point", "count", "told"), SLEEPS)
 @pytest.mark.parametrize("meanwhile", [[0], [0, 1], [0, 1, 2]])
 def test_a_driver_that_slept_writes_nothing_when_it_wakes(
-    stream: StreamFolder, point: str, count: int, meanwhile: list[int]
+    stream: StreamFolder, point: str, count: int, told: str, meanwhile: list[int]
 ) -> None:
     """Its successor did not wait for its lock; what both had in hand is there once."""
     zombie = sleeper(stream, point, count, [batch(number) for number in meanwhile])
-    with suppress(RewakeError):
-        commit_numbers(zombie, batch(0))
+    if told == OVER:
+        with pytest.raises(Fenced):
+            commit_numbers(zombie, batch(0))
+    elif told == FOUND and len(meanwhile) > 1:
+        with pytest.raises(CheckpointBehindLog, match=f"has come to batch {meanwhile[-1]}"):
+            commit_numbers(zombie, batch(0))
+    else:
+        assert commit_numbers(zombie, batch(0)) is (told == DONE)
     zombie.close()
     assert content(stream.path) == expected(*meanwhile)
     finish(stream, 5)
