@@ -33,7 +33,7 @@ from rewake.model.errors import (
     Unavailable,
 )
 from rewake.net.authentication import Token
-from rewake.net.connection import Connection
+from rewake.net.connection import Connection, Unanswered
 from rewake.net.downstream import Downstream
 from rewake.net.kill_points import KillPoints
 from rewake.net.listener import Listener, address_towards
@@ -81,7 +81,6 @@ from rewake.stores.room import has_room
 # For the first word with the coordinator.
 _REACH_SECONDS = 5.0
 # How long the system may take to connect before it is asked anew, at first.
-_ANSWER_SECONDS = 0.1
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
 _SOURCE_POLL_SECONDS = 0.002
@@ -152,18 +151,13 @@ class NodeHost:
         self._listener.close()
 
     def _register(self) -> None:
-        started = dialled = self._loop.now()
-        answer_within = _ANSWER_SECONDS
+        started = self._loop.now()
+        unanswered = Unanswered(started)
         while self._welcome is None and self._stop is None:
-            late = self._loop.now() > dialled + answer_within
-            if self._control is not None and self._control.connecting and late:
-                # A system whose queue is full, as in a flood, answers nothing: ask anew, sooner
-                # than the system would, and ever later where the way is long.
+            if self._control is not None and unanswered.is_late(self._control, self._loop.now()):
                 self._control.close()
-                answer_within *= 2
             if self._control is None or self._control.closed:
                 self._call_coordinator()
-                dialled = self._loop.now()
             self._loop.run_once(0.05)
             # Once reached it may take its time: an epoch is given when there is room to keep it.
             if not self._reached and self._loop.now() > started + _REACH_SECONDS:
