@@ -204,7 +204,8 @@ class Aggregate:
             raise UsageError("an aggregate needs at least one function, for example Count()")
         if spec.null_keys not in ("group", "refuse"):
             raise UsageError(
-                f"null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not {spec.null_keys!r}"
+                "null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not "
+                f"{spec.null_keys!r}"
             )
         for name in spec.by:
             field_of(schema, name, "group by")
