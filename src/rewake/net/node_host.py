@@ -19,7 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rewake.log.lineage import WHAT_TO_DO
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import (
     ArithmeticOverflow,
@@ -432,21 +431,11 @@ class NodeHost:
             try:
                 frames = self._log.read_back(subscriber, *self._positions[subscriber])
             except OutOfRange as error:
-                self._turn_away(subscriber, error)
+                self._perform("unsubscribed", self._node.outputs.trimmed(subscriber, error))
                 continue
             if frames:
                 self._unread.discard(subscriber)
                 self._perform("read_back", self._node.read_back(subscriber, frames))
-
-    def _turn_away(self, subscriber: int, error: OutOfRange) -> None:
-        """A client asks for what has been trimmed: its own mistake.  A node: it is too old."""
-        if self._node.outputs.requires(subscriber):
-            raise HistoryMismatch(
-                f"a consumer of {self._plan.name!r} asks for what it once said it needs no more: "
-                f"{error}; it is older than the log; {WHAT_TO_DO}"
-            ) from error
-        self._downstream.refuse(subscriber, Refused(str(error)))
-        self._perform("unsubscribed", self._node.unsubscribed(subscriber))
 
     def _forget(self, subscriber: int) -> None:
         self._unread.discard(subscriber)

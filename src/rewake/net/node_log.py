@@ -154,21 +154,13 @@ class NodeLog:
     def read_back(self, connection: int, position: int, sequence: int) -> list[Frame]:
         """Frames that end at `position` or after it, and are not below `sequence`.
 
-        None may be ready yet.
+        None may be ready yet.  Raises OutOfRange when some of them have been trimmed.
         """
         tail = self._tails.get(connection)
         if tail is None or tail.sequence != sequence:
-            tail = self._tails[connection] = self._tail_from(position, sequence)
+            self._reader.reload()
+            tail = self._tails[connection] = self._reader.owed(position, sequence)
         return tail.poll(max_frames=_FRAMES_PER_READ)
-
-    def _tail_from(self, position: int, sequence: int) -> Tail:
-        reader = self._reader
-        reader.reload()
-        first = reader.view.first_position
-        if sequence or position == first:
-            return reader.tail(from_sequence=max(sequence, reader.first_sequence))
-        # A watermark that stands alone at the position comes behind the tuple before it.
-        return reader.tail(from_position=position - 1 if position > first else position)
 
     def forget(self, connection: int) -> None:
         """A connection that read back is gone."""
