@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -132,15 +131,12 @@ class CoordinatorHost:
     def start(self) -> None:
         """Begin to serve."""
         endpoint = {"address": list(self.address), "token": self.token.for_clients().reveal()}
-        path = self._folder / ENDPOINT_FILE
         try:
-            path.unlink(missing_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(endpoint, file)
-        except OSError as error:
+            # Whole or not at all: clients may be looking for it already.
+            publish(self._store, ENDPOINT_FILE, json.dumps(endpoint).encode())
+        except StorageFault:
             self.close()
-            raise StorageFault(f"cannot write {path}: {error.strerror}; check the disk") from error
+            raise
         self._loop.listen(self._listener, self)
         self._loop.call_after(_TICK_SECONDS, self._tick)
         self._thread.start()
@@ -151,12 +147,7 @@ class CoordinatorHost:
 
     def fail(self, error: str) -> None:
         """The query cannot go on, for a reason outside of the nodes."""
-
-        def failing() -> list[CoordinatorCommand]:
-            commands = self._coordinator.stop(error)
-            return [each for each in commands if not isinstance(each, EndQuery)] + [EndQuery(error)]
-
-        self._order(failing)
+        self._order(lambda: self._coordinator.fail(error))
 
     def _order(self, call: Callable[[], list[CoordinatorCommand]]) -> None:
         self._orders.append(call)

@@ -356,6 +356,10 @@ class Coordinator:
         """The user wants it to end."""
         return [] if self._over else self._end(None, reason)
 
+    def fail(self, error: str) -> list[CoordinatorCommand]:
+        """It cannot go on, for a reason outside of the nodes; one that is over stays so."""
+        return [] if self._over else self._end(error, error)
+
     def _end(
         self, error: str | None, reason: str, *, misfit: bool = False
     ) -> list[CoordinatorCommand]:

@@ -71,10 +71,11 @@ def test_a_full_doorway_drops_one_by_lot(drawn: int) -> None:
     assert (len(doorway), doorway.dropped) == (4, 1)
 
 
-def test_who_is_a_stranger_no_more_is_never_dropped() -> None:
-    """Neither for a newcomer nor for want of room."""
+@pytest.mark.parametrize("lot", range(3))
+def test_nobody_is_dropped_while_a_place_is_held_by_one_who_is_a_stranger_no_more(lot: int) -> None:
+    """And such a one is never dropped: neither for a newcomer nor for want of room."""
     strangers = {"a", "b", "c"}
-    doorway = Doorway[str](3, strangers.__contains__, lambda _below: 0)
+    doorway = Doorway[str](3, strangers.__contains__, lambda below: min(lot, below - 1))
     for each in ("a", "b", "c"):
         doorway.admit(each)
     strangers -= {"a", "c"}
