@@ -81,7 +81,6 @@ class CoordinatorHost:
         host: str = "127.0.0.1",
         allow_remote: bool = False,
         faults: Iterable[Fault] = (),
-        on_end: Callable[[str | None], None] | None = None,
         suspect_after_ms: float = SUSPECT_AFTER_MS,
         missing_after_ms: float = MISSING_AFTER_MS,
     ) -> None:
@@ -111,7 +110,6 @@ class CoordinatorHost:
         self.address: Address = self._listener.address
         self._points = KillPoints("coordinator", faults, folder)
         self._late = LateWatch()
-        self._on_end = on_end
         self._numbers: dict[Connection, int] = {}
         self._connections: dict[int, Connection] = {}
         self._orders: list[Callable[[], list[CoordinatorCommand]]] = []
@@ -182,7 +180,7 @@ class CoordinatorHost:
 
     def reached(self, node: str) -> float | None:
         """How far a node has come, where that is known."""
-        return self._coordinator.nodes[node].progress.get("input_position")
+        return self._coordinator.nodes[node].reached
 
     def signal(self, node: str, sign: Signals) -> bool:
         """Send a signal to the process of a node; False when it is none of this machine."""
@@ -353,8 +351,6 @@ class CoordinatorHost:
         if self.error is not None:
             _log.error("query %s failed: %s", self._name, self.error)
         self.ended.set()
-        if self._on_end is not None:
-            self._on_end(self.error)
 
 
 def _read_state(store: LocalStore) -> dict[str, Any] | None:
