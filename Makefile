@@ -53,12 +53,14 @@ bench: $(READY) ## Measure the core and whole queries on this machine
 	@$(BIN)/rewake bench core
 	@$(BIN)/rewake bench engine
 
-soak: $(VENV)/.ready-connect ## Run the property and crash tests 20 times longer, and every drill
+soak: $(VENV)/.ready-connect ## Run the property and crash tests 20 times longer, every drill, and the nemesis
 	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
 	@echo "==> simulator: 20,000 seeds"
 	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_seeds.py
 	@echo "==> drills: every kill point, twice; 1,400 random kills"
 	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
+	@echo "==> nemesis: kills, pauses, floods, full disks and older parts, where order is chance"
+	@$(BIN)/pytest -q -m soak -n $(WORKERS) tests/nemesis
 	@echo "==> Spark: clusters, speculation, Connect, 50 random kills"
 	@$(BIN)/pytest -q -m "spark and soak" tests
 

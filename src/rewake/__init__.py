@@ -11,11 +11,7 @@ Names are imported when they are first used, so that `import rewake` costs nothi
 """
 
 from importlib import import_module
-from logging import NullHandler, getLogger
 from typing import Any
-
-# As libraries do: quiet unless somebody asks for the logger "rewake".
-getLogger("rewake").addHandler(NullHandler())
 
 __version__ = "0.1.0.dev0"
 

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from drill_queries import TUPLES, averages, files_to_files
+from drill_queries import ITEMS, TUPLES, averages, entered, files_to_files
 from drill_vocabulary import Drill, Reader, durable_results, run_driver, until, verdict
 from kill_table import DRIVER_PLACES, NODE_PLACES, SAMPLE, Place, fired
 
-from rewake.connectors import read_parts
+from rewake.connectors import ItemStream, read_parts
 from rewake.net.kill_points import POINTS, Fault
 
 FILES_TUPLES = 80_000
@@ -56,6 +56,8 @@ def test_a_node_dies_at_a_point_and_again_while_it_recovers(tmp_path: Path, plac
 
 def run(folder: Path, place: Place, faults: list[Fault]) -> None:
     """Run the place's query with these faults, and compare what is durable with the oracle."""
+    if place.query == "entered":
+        return run_entered(folder, place, faults)
     of_files = place.query == "files"
     tuples = FILES_TUPLES if of_files else TUPLES
     query = files_to_files(folder, tuples) if of_files else averages(folder / "gate")
@@ -78,6 +80,25 @@ def run(folder: Path, place: Place, faults: list[Fault]) -> None:
     if of_files:
         found = verdict(read_parts(folder / "out"), tuples)
         assert found.right, found
+    return None
+
+
+def run_entered(folder: Path, place: Place, faults: list[Fault]) -> None:
+    """The same for a query whose tuples a producer sends; it knows of no death."""
+    with (
+        Drill(folder, entered(), tuples=FILES_TUPLES, faults=faults, reading=False) as drill,
+        drill.running.produce("entry") as producer,
+    ):
+        stream = ItemStream(1, ITEMS)
+        while producer.position < FILES_TUPLES:
+            first = producer.position
+            producer.send(stream.batch(first, min(first + 1_000, FILES_TUPLES)))
+        producer.end()
+        producer.flush()
+        assert place.point in fired(folder / "query")
+        drill.finish()
+    found = verdict(durable_results(drill), FILES_TUPLES)
+    assert found.right, found
 
 
 def supersede(drill: Drill, node: str) -> None:

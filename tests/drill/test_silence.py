@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from drill_vocabulary import Drill, alive, until
 
-from rewake.net.node_host import NodeTask
+from rewake.net.node_task import NodeTask
 from rewake.net.processes import _run
 
 

@@ -49,7 +49,7 @@ def test_a_node_that_leaves_again_and_again_ends_the_query(tmp_path: Path, way: 
 def test_the_fork_server_may_die_as_often_as_it_likes(tmp_path: Path) -> None:
     """Each time all processes come back: deaths after which things went on never add up."""
     with Drill(tmp_path) as drill:
-        for death in range(5):
+        for death in range(4):
             drill.running.await_start()
             before = {node.name: drill.epoch(node.name) for node in drill.plan.nodes}
             drill.let((death + 1) / 10)

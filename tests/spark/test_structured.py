@@ -59,6 +59,19 @@ def test_results_are_exactly_once_whatever_dies_in_a_batch(
     assert results(folder) == expected(5)
 
 
+def test_rows_without_a_key_are_left_out_where_that_is_asked_for(
+    node_session: "SparkSession", folder: Path
+) -> None:
+    """Null is no item: the others' results are as if such rows had never been there."""
+    write_input(folder, 2)
+    for path in (folder / "input").iterdir():
+        nobody = '{"item": null, "price": 5, "seq": 7}\n' * 9
+        path.write_text(nobody + path.read_text())
+    run_query(node_session, folder, averages(folder, null_keys="drop"), files=2)
+    everything = sorted(row for rows in expected(2).values() for row in rows)
+    assert results(folder) == {0: everything}
+
+
 def test_sessions_survive_their_host_and_come_out_once(
     node_session: "SparkSession", folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ module imports what is heavy (numba, pyarrow, pyspark) inside its function, so t
 `rewake --help` stays fast.
 """
 
+import logging
 import sys
 import traceback
 from collections.abc import Callable
@@ -98,6 +99,8 @@ app.command("simulate", help=SIMULATE_HELP)(simulate)
 
 def main() -> None:
     """Run the command line; errors raised on purpose are one message, without a traceback."""
+    # Commands tell what happens in their own way; programs that use the library hear warnings.
+    logging.getLogger("rewake").addHandler(logging.NullHandler())
     try:
         app(prog_name="rewake")
     except RewakeError as error:

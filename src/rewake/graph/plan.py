@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rewake.log.retention import Retention
 from rewake.model.connectors import Sink, Source
 from rewake.recovery.approach import Approach
 
@@ -79,6 +80,8 @@ class NodePlan:
     sink: Sink | None = None
     # Whether the log is kept as history beyond what recovery needs.
     keeps_history: bool = False
+    # How much of it.
+    retention: Retention = field(default_factory=Retention)
     # The type of the times of its output, where there is one.
     time: pa.DataType | None = None
 

@@ -19,7 +19,7 @@ from rewake.graph.fingerprint import fingerprint
 from rewake.graph.fragments import Fragment, form_fragments, users
 from rewake.graph.plan import NodePlan, Plan
 from rewake.graph.steps import Graph, Kind, Step
-from rewake.graph.times import time_of
+from rewake.graph.times import retention_of, time_of
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 
@@ -55,6 +55,8 @@ def _nodes(
 ) -> Iterable[NodePlan]:
     program = fragment.program(channels.routes(fragment))
     kept = any(port.step in fragment.steps for port in graph.streams.values())
+    time = time_of(graph, fragment.tail)
+    retention = retention_of(graph, fragment.steps, time)
     for shard, name in enumerate(fragment.nodes):
         yield NodePlan(
             name,
@@ -69,7 +71,8 @@ def _nodes(
             why,
             fragment.head.sink,
             keeps_history=logs and kept,
-            time=time_of(graph, fragment.tail),
+            retention=retention,
+            time=time,
         )
 
 

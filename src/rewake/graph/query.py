@@ -58,6 +58,7 @@ class Query:
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}
+        self._kept: dict[str, tuple[str | int | None, int | None]] = {}
 
     # --- where streams begin -----------------------------------------------------------------
 
@@ -169,7 +170,13 @@ class Query:
             )
         self._loops[loop] = port
 
-    def add_stream(self, name: str, port: Port) -> None:
+    def add_stream(
+        self,
+        name: str,
+        port: Port,
+        keep_for: str | int | None = None,
+        keep_bytes: int | None = None,
+    ) -> None:
         """Publish a port as a stream."""
         known = self._streams.get(checked_name(name))
         if known is not None and known != port:
@@ -178,13 +185,15 @@ class Query:
                 f"{port.name!r}; give one of them a name of its own"
             )
         self._streams[name] = port
+        self._kept[name] = (keep_for, keep_bytes)
 
     # --- what becomes of it ------------------------------------------------------------------
 
     def graph(self) -> Graph:
         """The query as it stands, as a value."""
         steps = tuple(self._steps.values())
-        return Graph(self.name, self.approach, steps, dict(self._loops), dict(self._streams))
+        loops, streams, kept = dict(self._loops), dict(self._streams), dict(self._kept)
+        return Graph(self.name, self.approach, steps, loops, streams, kept)
 
     def plan(self) -> Plan:
         """The nodes that run it and the channels between them; raises when it is not complete."""

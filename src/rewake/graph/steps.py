@@ -147,6 +147,8 @@ class Graph:
     steps: tuple[Step, ...]
     loops: dict[Step, Port] = field(default_factory=dict)
     streams: dict[str, Port] = field(default_factory=dict)
+    # How much of a stream is kept, where somebody said: for how long, and how many bytes.
+    kept: dict[str, tuple[str | int | None, int | None]] = field(default_factory=dict)
 
     def origin(self, port: Port) -> Port:
         """Where the tuples of a port come from: a loop is only a name for what closes it."""

@@ -24,6 +24,7 @@ from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.stream_event import no_tuples
+from rewake.model.units import check_duration
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
 from rewake.operators.fragment import FilterStep, MapStep
@@ -362,9 +363,27 @@ class Stream:
 
     # --- where streams end -------------------------------------------------------------------
 
-    def to_stream(self, name: str | None = None) -> Stream:
-        """Keep it as a stream that others can read, also later, under a name."""
-        self._query.add_stream(self.name if name is None else name, self._port)
+    def to_stream(
+        self,
+        name: str | None = None,
+        *,
+        keep_for: str | int | None = None,
+        keep_bytes: int | None = None,
+    ) -> Stream:
+        """Keep it as a stream that others can read, also later, under a name.
+
+        All of its history, unless said otherwise: with `keep_for`, tuples may go that are so much
+        older, in its own time, than the latest; with `keep_bytes`, the oldest when each of its
+        nodes has kept more.  They go by whole segments of 64 MiB; what recovery or a node needs
+        stays.
+        """
+        name = self.name if name is None else name
+        with of_step(name):
+            if keep_for is not None:
+                check_duration("keep_for", keep_for)
+            if keep_bytes is not None and (type(keep_bytes) is not int or keep_bytes < 0):
+                raise UsageError(f"keep_bytes is a number of bytes, not {keep_bytes!r}")
+        self._query.add_stream(name, self._port, keep_for, keep_bytes)
         return self
 
     def to(

@@ -107,6 +107,22 @@ class LogReader:
             self._viewer, self._cursor(from_sequence, from_position, from_timestamp, chunk_bytes)
         )
 
+    def owed(self, position: int, sequence: int) -> "Tail":
+        """For one who has come to `position`, and has looked at all frames below `sequence`.
+
+        Frames that it knows may come first.  Raises OutOfRange when something that it is owed has
+        been trimmed, however many frames it has looked at: what follows would leave a gap.
+        """
+        first = self.view.first_position
+        if position < first:
+            return self.tail(from_position=position)  # which says what is still there
+        # What can be seen may lag behind what it was sent from memory.
+        if sequence or position == first:
+            after = min(max(sequence, self.first_sequence), self.end_sequence)
+            return self.tail(from_sequence=after)
+        # A watermark that stands alone at the position comes behind the tuple before it.
+        return self.tail(from_position=min(position - 1, self.end_position))
+
     def close(self) -> None:
         """Release the stores; idempotent."""
         for store in self._viewer.stores:

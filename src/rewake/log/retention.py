@@ -12,7 +12,7 @@ anchor names (see `mark`): after power loss recovery begins there.  So the newes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rewake.log.chain import Chain
 from rewake.log.floor import publish_floor
@@ -22,7 +22,7 @@ from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.store import Store
 from rewake.log.view import View, Viewer
 
-__all__ = ["Needs", "Retention", "Trimmed", "floor_for", "trim"]
+__all__ = ["KEEP_NOTHING", "Needs", "Retention", "Trimmed", "floor_for", "trim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Retention:
         too_old = self.max_age is not None and age > self.max_age
         too_much = self.max_bytes is not None and kept_bytes > self.max_bytes
         return too_old or too_much
+
+
+# Only what somebody needs.
+KEEP_NOTHING: Final = Retention(max_bytes=0)
 
 
 class Trimmed(NamedTuple):

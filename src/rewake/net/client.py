@@ -22,7 +22,7 @@ from rewake.model.connectors import SourceReader
 from rewake.model.errors import OperatingFault, UsageError
 from rewake.model.stream_event import IDLE, StreamEvent
 from rewake.net.authentication import Token
-from rewake.net.connection import Connection
+from rewake.net.connection import Connection, Unanswered
 from rewake.net.loop import Loop
 from rewake.node.messages import (
     Ack,
@@ -98,10 +98,16 @@ class Client:
         """Ask the coordinator; it may be busy starting the nodes."""
         asked = self._open(self._endpoint.address, Find(stream))
         begun = self._loop.now()
+        unanswered = Unanswered(begun)
         while self._loop.now() < begun + _PATIENCE_SECONDS:
+            if unanswered.is_late(asked, self._loop.now()):
+                asked.close()
+                asked = self._open(self._endpoint.address, Find(stream))
             if asked.closed:
-                # In a crowd of strangers it may take a few attempts to get in.
-                if not asked.turned_away or self._loop.now() > begun + _REFUSED_SECONDS:
+                # In a crowd of strangers it may take a few attempts to get in, and some time until
+                # somebody says a word; who still hangs up then has another token.
+                refused = begun + _REFUSED_SECONDS < self._loop.now() < asked.deadline
+                if refused or not asked.turned_away:
                     break
                 asked = self._open(self._endpoint.address, Find(stream))
             self._loop.run_once(0.05)

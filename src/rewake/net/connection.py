@@ -34,9 +34,11 @@ from rewake.net.wire import AUTHENTICATED, UNAUTHENTICATED, Limits, Message, dec
 from rewake.node.messages import Address, Refused
 from rewake.node.rights import Right, refusal
 
-__all__ = ["AUTHENTICATION_SECONDS", "Connection", "Watcher"]
+__all__ = ["AUTHENTICATION_SECONDS", "Connection", "Unanswered", "Watcher"]
 
 AUTHENTICATION_SECONDS: Final = 5.0
+# How long the peer's system may take to answer before it is asked anew.
+_ANSWER_SECONDS: Final = 0.1
 # After `finish`: how long the peer may take to read what was said last.
 FINISHING_SECONDS: Final = 5.0
 SOCKET_BUFFER_BYTES: Final = 4 << 20
@@ -141,6 +143,11 @@ class Connection:
     def authenticated(self) -> bool:
         """Whether both ends have proven that they belong to the query."""
         return self._handshake is None
+
+    @property
+    def connecting(self) -> bool:
+        """Whether the peer's system has not answered yet."""
+        return self._connecting and not self.closed
 
     @property
     def turned_away(self) -> bool:
@@ -356,6 +363,23 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open" if self.authenticated else "unauthenticated"
         return f"<Connection to {self.peer}, {state}, {self.queued_bytes} bytes queued>"
+
+
+class Unanswered:
+    """When to ask anew a peer whose system answers nothing, as one whose queue is full in a flood.
+
+    Sooner than the system would, and ever later where the way is long.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._asked, self._within = now, _ANSWER_SECONDS
+
+    def is_late(self, connection: Connection, now: float) -> bool:
+        """Whether to close this one and ask anew; then that counts as done."""
+        if not connection.connecting or now <= self._asked + self._within:
+            return False
+        self._asked, self._within = now, self._within * 2
+        return True
 
 
 def prepare(fresh: socket.socket, host: str) -> None:

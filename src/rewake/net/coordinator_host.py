@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -82,7 +81,6 @@ class CoordinatorHost:
         host: str = "127.0.0.1",
         allow_remote: bool = False,
         faults: Iterable[Fault] = (),
-        on_end: Callable[[str | None], None] | None = None,
         suspect_after_ms: float = SUSPECT_AFTER_MS,
         missing_after_ms: float = MISSING_AFTER_MS,
     ) -> None:
@@ -112,7 +110,6 @@ class CoordinatorHost:
         self.address: Address = self._listener.address
         self._points = KillPoints("coordinator", faults, folder)
         self._late = LateWatch()
-        self._on_end = on_end
         self._numbers: dict[Connection, int] = {}
         self._connections: dict[int, Connection] = {}
         self._orders: list[Callable[[], list[CoordinatorCommand]]] = []
@@ -132,15 +129,12 @@ class CoordinatorHost:
     def start(self) -> None:
         """Begin to serve."""
         endpoint = {"address": list(self.address), "token": self.token.for_clients().reveal()}
-        path = self._folder / ENDPOINT_FILE
         try:
-            path.unlink(missing_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(endpoint, file)
-        except OSError as error:
+            # Whole or not at all: clients may be looking for it already.
+            publish(self._store, ENDPOINT_FILE, json.dumps(endpoint).encode())
+        except StorageFault:
             self.close()
-            raise StorageFault(f"cannot write {path}: {error.strerror}; check the disk") from error
+            raise
         self._loop.listen(self._listener, self)
         self._loop.call_after(_TICK_SECONDS, self._tick)
         self._thread.start()
@@ -151,12 +145,7 @@ class CoordinatorHost:
 
     def fail(self, error: str) -> None:
         """The query cannot go on, for a reason outside of the nodes."""
-
-        def failing() -> list[CoordinatorCommand]:
-            commands = self._coordinator.stop(error)
-            return [each for each in commands if not isinstance(each, EndQuery)] + [EndQuery(error)]
-
-        self._order(failing)
+        self._order(lambda: self._coordinator.fail(error))
 
     def _order(self, call: Callable[[], list[CoordinatorCommand]]) -> None:
         self._orders.append(call)
@@ -191,7 +180,7 @@ class CoordinatorHost:
 
     def reached(self, node: str) -> float | None:
         """How far a node has come, where that is known."""
-        return self._coordinator.nodes[node].progress.get("input_position")
+        return self._coordinator.nodes[node].reached
 
     def signal(self, node: str, sign: Signals) -> bool:
         """Send a signal to the process of a node; False when it is none of this machine."""
@@ -362,8 +351,6 @@ class CoordinatorHost:
         if self.error is not None:
             _log.error("query %s failed: %s", self._name, self.error)
         self.ended.set()
-        if self._on_end is not None:
-            self._on_end(self.error)
 
 
 def _read_state(store: LocalStore) -> dict[str, Any] | None:

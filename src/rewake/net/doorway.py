@@ -53,9 +53,9 @@ class Doorway(Generic[Stranger]):
         """Somebody comes; whom to drop for it, if anybody."""
         dropped = None
         if len(self._standing) >= self._places:
-            # One who is a stranger no more has only not been forgotten yet.
-            drawn = self._draw()
-            dropped = self._dropped(drawn) if self._waits(drawn) else None
+            self.forget()
+        if len(self._standing) >= self._places:
+            dropped = self._dropped(self._draw())
         self._standing.append(stranger)
         return dropped
 
@@ -65,7 +65,7 @@ class Doorway(Generic[Stranger]):
         return self._dropped(self._draw()) if self._standing else None
 
     def forget(self) -> None:
-        """Forget those who are strangers no more; now and then, because they hold memory."""
+        """Forget those who are strangers no more: they need no place."""
         self._standing = [each for each in self._standing if self._waits(each)]
 
     def _draw(self) -> Stranger:

@@ -19,11 +19,11 @@ from rewake.stores.private import make_private_folder, private_opener
 # What a node is told; the point is passed when it has answered and nothing is performed yet.
 _EVENTS = (
     "start", "began", "lost", "arrived", "source_ended", "durable", "delivered", "subscribed",
-    "unsubscribed", "acked", "read_back", "work", "tick",
+    "unsubscribed", "acked", "read_back", "claimed", "work", "tick",
 )  # fmt: skip
 _COMMANDS = (
     "Append", "Connect", "Acknowledge", "Answer", "Send", "ReadLog", "Disconnect", "Deliver",
-    "Trim", "Remember", "Finish",
+    "Confirm", "Trim", "Remember", "Finish",
 )  # fmt: skip
 
 # Life of a node's process, in the order in which they are passed.

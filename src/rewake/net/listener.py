@@ -82,7 +82,6 @@ class Listener:
         """Connections that have arrived; more may wait."""
         accepted: list[Connection] = []
         self.exhausted = False
-        self._doorway.forget()
         for _ in range(_ACCEPTED_PER_EVENT):
             try:
                 fresh, address = self._socket.accept()

@@ -16,12 +16,9 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rewake.graph.plan import NodePlan
-from rewake.log.lineage import WHAT_TO_DO
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import (
     ArithmeticOverflow,
@@ -35,14 +32,16 @@ from rewake.model.errors import (
     Unavailable,
 )
 from rewake.net.authentication import Token
-from rewake.net.connection import Connection
+from rewake.net.connection import Connection, Unanswered
 from rewake.net.downstream import Downstream
-from rewake.net.kill_points import Fault, KillPoints
+from rewake.net.kill_points import KillPoints
 from rewake.net.listener import Listener, address_towards
 from rewake.net.loop import Loop
 from rewake.net.node_log import NodeLog
+from rewake.net.node_task import NodeTask
 from rewake.net.origins_file import read_origins, write_origins
 from rewake.net.own_recovery import OwnRecovery
+from rewake.net.pressure import resident_mib
 from rewake.net.upstream import Upstream
 from rewake.net.warm import warm_up
 from rewake.node.commands import (
@@ -61,10 +60,8 @@ from rewake.node.commands import (
     Trim,
 )
 from rewake.node.failure_detector import HEARTBEAT_MS
-from rewake.node.limits import NodeLimits
 from rewake.node.load import Load
 from rewake.node.messages import (
-    Address,
     Begins,
     Failed,
     Finished,
@@ -78,11 +75,11 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
-from rewake.recovery.rates import Costs
 from rewake.stores.room import has_room
 
 # For the first word with the coordinator.
 _REACH_SECONDS = 5.0
+# How long the system may take to connect before it is asked anew, at first.
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
 _SOURCE_POLL_SECONDS = 0.002
@@ -92,27 +89,6 @@ _FULL_SECONDS = 0.25
 # How long a turn rests for which a system outside has no answer yet.
 _REST_SECONDS = 0.02
 _LINGER_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTask:
-    """All that a process needs to run a node; travels to it."""
-
-    plan: NodePlan
-    folder: str
-    fingerprint: str
-    coordinator: Address
-    token: str
-    limits: NodeLimits = field(default_factory=NodeLimits)
-    faults: tuple[Fault, ...] = ()
-    # What recovery costs on this machine, where somebody promised how long it may take.
-    costs: Costs | None = None
-    # Where the node listens; by default where the coordinator, and so everyone else, can reach it.
-    listen: str = ""
-    allow_remote: bool = False
-
-    def __repr__(self) -> str:
-        return f"NodeTask({self.plan.name!r})"
 
 
 class CoordinatorLost(OperatingFault):
@@ -175,7 +151,10 @@ class NodeHost:
 
     def _register(self) -> None:
         started = self._loop.now()
+        unanswered = Unanswered(started)
         while self._welcome is None and self._stop is None:
+            if self._control is not None and unanswered.is_late(self._control, self._loop.now()):
+                self._control.close()
             if self._control is None or self._control.closed:
                 self._call_coordinator()
             self._loop.run_once(0.05)
@@ -379,7 +358,7 @@ class NodeHost:
             progress["advice"] = foretelling.advice
         if self._trouble:
             progress["trouble"] = self._trouble
-        progress["rss_mib"] = _resident_mib()
+        progress["rss_mib"] = resident_mib()
         if self._sink is not None:
             progress["stalled"] = self._sink_full
         if self._log is not None:
@@ -452,21 +431,11 @@ class NodeHost:
             try:
                 frames = self._log.read_back(subscriber, *self._positions[subscriber])
             except OutOfRange as error:
-                self._turn_away(subscriber, error)
+                self._perform("unsubscribed", self._node.outputs.trimmed(subscriber, error))
                 continue
             if frames:
                 self._unread.discard(subscriber)
                 self._perform("read_back", self._node.read_back(subscriber, frames))
-
-    def _turn_away(self, subscriber: int, error: OutOfRange) -> None:
-        """A client asks for what has been trimmed: its own mistake.  A node: it is too old."""
-        if self._node.outputs.requires(subscriber):
-            raise HistoryMismatch(
-                f"a consumer of {self._plan.name!r} asks for what it once said it needs no more: "
-                f"{error}; it is older than the log; {WHAT_TO_DO}"
-            ) from error
-        self._downstream.refuse(subscriber, Refused(str(error)))
-        self._perform("unsubscribed", self._node.unsubscribed(subscriber))
 
     def _forget(self, subscriber: int) -> None:
         self._unread.discard(subscriber)
@@ -586,13 +555,6 @@ class NodeHost:
         if self._welcome is not None and self._control is not None and not self._control.closed:
             self._control.send(Failed(self._plan.name, self._welcome.epoch, text, fatal=False))
             self._control.finish(self._loop.now())
-
-
-def _resident_mib() -> float:
-    """Memory of this process that is its own; what it shares with its siblings is not counted."""
-    with open("/proc/self/statm") as file:
-        _, resident, shared, *_ = file.read().split()
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def run_node(task: NodeTask) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,14 +17,13 @@ from rewake.log.layout import DESCRIPTOR
 from rewake.log.lineage import WHAT_TO_DO, Lineage, LogRecord, check_record
 from rewake.log.pipeline import State
 from rewake.log.reader import LogReader, Tail
-from rewake.log.retention import Needs, Retention
+from rewake.log.retention import KEEP_NOTHING, Needs
 from rewake.model.errors import (
     Fenced,
     HistoryMismatch,
     LogExists,
     LogInUse,
     OperatingFault,
-    StorageFull,
     UsageError,
     WriterFailed,
 )
@@ -37,8 +36,6 @@ _FRAMES_PER_READ = 64
 # The writer's window is wider than what the node lets be pending, so appending never blocks.
 # A node at its limit lets much gather for a sync; one that keeps up hurries (`rewake.node.load`).
 _LIMITS = Limits(window_bytes=256 << 20, gather_bytes=4 << 20, gather_ms=50.0, rest_ms=2.0)
-_KEEP_NOTHING = Retention(max_bytes=0)
-_KEEP_ALL = Retention()
 
 
 class NodeLog:
@@ -65,7 +62,7 @@ class NodeLog:
         self._writer = self._open(folder, plan, epoch, on_durable)
         self._check_owner(fingerprint, folder)
         self._reader: LogReader = open_log_reader(folder)
-        self._retention = _KEEP_ALL if plan.keeps_history else _KEEP_NOTHING
+        self._retention = plan.retention if plan.keeps_history else KEEP_NOTHING
         self._tails: dict[int, Tail] = {}
         self._trimmed = 0
 
@@ -155,21 +152,13 @@ class NodeLog:
     def read_back(self, connection: int, position: int, sequence: int) -> list[Frame]:
         """Frames that end at `position` or after it, and are not below `sequence`.
 
-        None may be ready yet.
+        None may be ready yet.  Raises OutOfRange when some of them have been trimmed.
         """
         tail = self._tails.get(connection)
         if tail is None or tail.sequence != sequence:
-            tail = self._tails[connection] = self._tail_from(position, sequence)
+            self._reader.reload()
+            tail = self._tails[connection] = self._reader.owed(position, sequence)
         return tail.poll(max_frames=_FRAMES_PER_READ)
-
-    def _tail_from(self, position: int, sequence: int) -> Tail:
-        reader = self._reader
-        reader.reload()
-        first = reader.view.first_position
-        if sequence or position == first:
-            return reader.tail(from_sequence=max(sequence, reader.first_sequence))
-        # A watermark that stands alone at the position comes behind the tuple before it.
-        return reader.tail(from_position=position - 1 if position > first else position)
 
     def forget(self, connection: int) -> None:
         """A connection that read back is gone."""
@@ -177,10 +166,10 @@ class NodeLog:
 
     def trim(self, before: int) -> None:
         """Nobody needs frames before this sequence number; whole segments go when they can."""
-        if before > self._trimmed + 256:
-            with suppress(StorageFull):  # to note the floor takes room: the next trim tries again
-                self._writer.trim(Needs(recovery=before), self._retention)
-                self._trimmed = before
+        if before <= self._trimmed + 256:
+            return
+        if self._writer.trim(Needs(recovery=before), self._retention) is not None:
+            self._trimmed = before
 
     def close(self) -> None:
         """Make everything durable and give the log back."""

@@ -1,4 +1,4 @@
-"""What the system counts of a machine under pressure, as Linux tells it; nothing elsewhere."""
+"""What the system counts of this machine and this process, as Linux tells it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from rewake.recovery.pressure import Counted
 
-__all__ = ["counted_now"]
+__all__ = ["counted_now", "resident_mib"]
 
 _STAT: Final = Path("/proc/stat")
 _VMSTAT: Final = Path("/proc/vmstat")
@@ -37,3 +37,10 @@ def counted_now() -> Counted:
 def _number(lines: list[str], name: str) -> int:
     found = (line.split() for line in lines)
     return next((int(each[1]) for each in found if each and each[0] == name), 0)
+
+
+def resident_mib() -> float:
+    """Memory of this process that is its own; what it shares with its siblings is not counted."""
+    with open("/proc/self/statm") as file:
+        _, resident, shared, *_ = file.read().split()
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -20,7 +20,8 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from rewake.model.errors import OperatingFault, RewakeError
-from rewake.net.node_host import NodeTask, run_node
+from rewake.net.node_host import run_node
+from rewake.net.node_task import NodeTask
 from rewake.net.watcher import watcher
 from rewake.node.supervision import Supervision
 

@@ -21,7 +21,7 @@ from rewake.net.client import Endpoint, Producer, Subscription
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
-from rewake.net.node_host import NodeTask
+from rewake.net.node_task import NodeTask
 from rewake.net.processes import Launcher, Processes
 from rewake.node.coordinator import MISSING_AFTER_MS
 from rewake.node.failure_detector import SUSPECT_AFTER_MS

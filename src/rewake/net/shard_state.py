@@ -24,7 +24,7 @@ from rewake.log.descriptor import Descriptor
 from rewake.log.flight import Limits
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.layout import DESCRIPTOR
-from rewake.log.retention import Needs, Retention
+from rewake.log.retention import KEEP_NOTHING, Needs
 from rewake.model.errors import (
     Fenced,
     LogExists,
@@ -53,7 +53,6 @@ __all__ = ["Description", "ShardState", "check_place", "rehearse", "shard_metada
 
 # Small segments: a log is trimmed by whole ones.
 _LIMITS: Final = Limits(segment_bytes=16 << 20, window_bytes=512 << 20)
-_KEEP_NOTHING: Final = Retention(max_bytes=0)
 _TRIM_BYTES: Final = 16 << 20
 _PATIENCE_SECONDS: Final = 120.0
 _REHEARSED_ROWS: Final = 4
@@ -380,9 +379,9 @@ class ShardState:
 
     def _trim(self) -> None:
         if self._since_trim >= _TRIM_BYTES:
-            self._since_trim = 0
             needed = self._writer.next_sequence - self._state.frames_needed
-            self._writer.trim(Needs(recovery=needed), _KEEP_NOTHING)
+            if self._writer.trim(Needs(recovery=needed), KEEP_NOTHING) is not None:
+                self._since_trim = 0
 
     # --- for people --------------------------------------------------------------------------
 

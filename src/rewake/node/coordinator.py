@@ -92,13 +92,18 @@ class NodeStatus:
     missing_ms: float | None = None
     # What the last attempt that failed said of it.
     words: str = ""
+    # What is known of its log.
+    log: LogRecord | None = None
+
+    @property
+    def reached(self) -> float | None:
+        """How far it has come, where that is known: what is replayed had been reached before."""
+        return None if self.progress.get("recovering") else self.progress.get("input_position")
 
     def lost(self, cause: str) -> None:
         """An attempt is gone; another is due."""
         self.connection, self.finished = None, False
         self.replaced[cause] = self.replaced.get(cause, 0) + 1
-
-    log: LogRecord | None = None
 
 
 class Coordinator:
@@ -237,10 +242,9 @@ class Coordinator:
             return [Tell(connection, Superseded(self._epoch_of(message.node))), HangUp(connection)]
         progress = message.progress
         self._detector.heard(connection, now_ms, starting=bool(progress.get("starting")))
-        position = None if progress.get("recovering") else progress.get("input_position")
-        self._supervision.heard(attempt.node, now_ms, position)
         status = self.nodes[attempt.node]
         status.progress = progress
+        self._supervision.heard(attempt.node, now_ms, status.reached)
         return self._note_log(status, message.log, now_ms)
 
     def _note_log(
@@ -355,6 +359,10 @@ class Coordinator:
     def stop(self, reason: str) -> list[CoordinatorCommand]:
         """The user wants it to end."""
         return [] if self._over else self._end(None, reason)
+
+    def fail(self, error: str) -> list[CoordinatorCommand]:
+        """It cannot go on, for a reason outside of the nodes; one that is over stays so."""
+        return [] if self._over else self._end(error, error)
 
     def _end(
         self, error: str | None, reason: str, *, misfit: bool = False

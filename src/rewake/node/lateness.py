@@ -8,13 +8,13 @@ the log are taken again.
 
 from __future__ import annotations
 
-from rewake.node.late_watch import DIVERTED, DROPPED, KEPT
+from rewake.node.late_watch import DIVERTED, DROPPED, KEPT, PERCENT
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 
-__all__ = ["fate_of_late"]
+__all__ = ["Lateness", "fate_of_late"]
 
 
 def fate_of_late(program: FragmentProgram) -> str | None:
@@ -29,3 +29,18 @@ def fate_of_late(program: FragmentProgram) -> str | None:
         return KEPT
     used = {route.port for route in program.routes}
     return DIVERTED if ports and ports <= used else DROPPED
+
+
+class Lateness:
+    """Of one life of a node: how many tuples were late before it, and what becomes of them."""
+
+    def __init__(self, program: FragmentProgram, before: int) -> None:
+        self._fate = fate_of_late(program)
+        self._before = before
+
+    def figures(self, late: int, tuples_in: int) -> dict[str, float]:
+        """Late tuples of all lives, and what became of them; of this life, their share."""
+        if self._fate is None:
+            return {}
+        share = (late - self._before) / max(tuples_in, 1)
+        return {"late_tuples": late, self._fate: late, PERCENT: 100.0 * share}

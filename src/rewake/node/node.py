@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 from rewake.graph.plan import NodePlan
@@ -38,16 +38,17 @@ from rewake.node.commands import (
     Remember,
     Trim,
 )
+from rewake.node.frame_marks import FrameMarks
 from rewake.node.input_merge import InputMerge, Taken
-from rewake.node.late_watch import PERCENT
-from rewake.node.lateness import fate_of_late
+from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.origins import Origins
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.producers import Note, Producers
+from rewake.node.silence import Silence
 from rewake.node.subscriptions import Kept, Subscriptions
-from rewake.operators.stateful import Clocked, Delaying
+from rewake.operators.stateful import Delaying, by_machine_clock
 from rewake.recovery.approach import Emissions, Foretelling, Recovery, result_sections
 from rewake.recovery.rates import RecoveryRates
 
@@ -57,7 +58,6 @@ _AT_ANY_POSITION = -1
 _POSITIONS_PER_LIFE = 1 << 40
 # What a node remembers grows neither with its turns nor with how far a subscriber is behind.
 _MOST_UNWRITTEN = 1024
-_MOST_FRAME_MARKS = 1024
 
 
 class _Pending(NamedTuple):
@@ -93,7 +93,7 @@ class Node:
         self._origins = Origins(plan, origins)
         self.limits = limits or NodeLimits()
         operator = None if recovery is None else recovery.operator
-        self._clocked = _clocked(operator)
+        self._clocked = by_machine_clock(operator)
         self.merge = InputMerge(
             [each.schema for each in plan.inputs],
             [each.port for each in plan.inputs],
@@ -130,7 +130,7 @@ class Node:
         self._acked = [0] * len(plan.inputs)
         self._needed = list(self._starts)
         self._delivered = list(self._starts)
-        self._frame_marks: deque[tuple[int, int]] = deque()  # (end position, sequence after it)
+        self._frame_marks = FrameMarks()
         self.turns = 0
         # Tuples, CHECKs and their bytes of the last turn, for who measures it.
         self._last_turn = (0, 0, 0)
@@ -141,12 +141,10 @@ class Node:
         delay = operator.delay if isinstance(operator, Delaying) else 0
         # How far results may be behind the clock; -1: any far.
         self._delay = -1 if delay is None else delay
-        # By channel: the position that was expected, since when, and whether silence was told.
-        self._heard: dict[int, tuple[int, float, bool]] = {}
+        self._silence = Silence()
         self.tuples_in = self.tuples_out = 0
-        self._fate_of_late = fate_of_late(plan.program)
-        self._late_before = 0 if operator is None else operator.late_tuples
-        # By number: the outputs of tuples that a function failed for; how many left by them.
+        self._lateness = Lateness(plan.program, 0 if operator is None else operator.late_tuples)
+        # The outputs of tuples that a function failed for, and how many left by them.
         self._dead_outputs = {n for n, each in enumerate(plan.outputs) if each.dead}
         self.dead_letters = 0
 
@@ -439,7 +437,7 @@ class Node:
                 notes.append(turn.note)
             if turn.needs is not None:
                 needs = turn.needs
-                self._mark_frames(turn.end, turn.sequence + 1)
+                self._frame_marks.put(turn.end, turn.sequence + 1)
         commands += self._tell_producers(notes)
         if needs is not None:
             commands += self._release(*needs)
@@ -450,15 +448,9 @@ class Node:
         self._notice_silence(now_ms)
         if self.recovery is None or not self.plan.logs or self._pending or self.recovering:
             return self._perhaps_finish()
-        if not self._frame_marks or self._frame_marks[-1][1] != self._sequence:
-            self._mark_frames(self._end, self._sequence)
+        if self._frame_marks.last != self._sequence:
+            self._frame_marks.put(self._end, self._sequence)
         return self._release(*self._needs()) + self._perhaps_finish()
-
-    def _mark_frames(self, end: int, sequence: int) -> None:
-        """Remember where frames end, to trim them one day; with fewer marks trimming is coarser."""
-        self._frame_marks.append((end, sequence))
-        if len(self._frame_marks) > _MOST_FRAME_MARKS:
-            self._frame_marks = deque(islice(self._frame_marks, 0, None, 2))
 
     def _notice_silence(self, now_ms: float) -> None:
         """Tell of inputs from outside that brought nothing for as long as they may be silent."""
@@ -466,13 +458,10 @@ class Node:
             if each.idle_after_ms is None or not self.wants(channel):
                 continue
             expected = self.merge.expected(channel)
-            heard, since, told = self._heard.get(channel, (-1, now_ms, False))
-            if expected != heard:
-                self._heard[channel] = (expected, now_ms, False)
-            elif not told and now_ms - since >= each.idle_after_ms:
-                if not self.merge.announced_end(channel):
-                    (self.producers or self.merge).fell_silent(channel)
-                self._heard[channel] = (expected, since, True)
+            if self._silence.begins(channel, expected, now_ms, each.idle_after_ms) and (
+                not self.merge.announced_end(channel)
+            ):
+                (self.producers or self.merge).fell_silent(channel)
 
     def _release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
         """Tell upstream what is not needed any more, and trim what nobody needs."""
@@ -481,15 +470,9 @@ class Node:
             Acknowledge(channel, Ack(self.merge.consumed(channel), needed))
             for channel, needed in enumerate(inputs)
         ]
-        needed, before = self.outputs.needed(), 0
-        # A watermark may stand alone right where somebody goes on: frames that end there stay.
-        while self._frame_marks and self._frame_marks[0][0] < needed:
-            before = self._frame_marks[0][1]
-            if before > own_frames:
-                break
-            self._frame_marks.popleft()
+        before = self._frame_marks.trimmable(self.outputs.needed(), own_frames)
         if before:
-            commands.append(Trim(min(before, own_frames)))
+            commands.append(Trim(before))
         return commands
 
     def delivered(self, channel: int, position: int) -> list[NodeCommand]:
@@ -588,18 +571,11 @@ class Node:
             "remembered_turns": self.merge.remembered + len(self._frame_marks),
         }
         if self.recovery is not None:
-            figures |= self.recovery.progress() | self._lateness()
+            late = self.recovery.operator.late_tuples
+            figures |= self.recovery.progress() | self._lateness.figures(late, self.tuples_in)
         if self._dead_outputs:
             figures["dead_letters"] = self.dead_letters
         return figures
-
-    def _lateness(self) -> dict[str, float]:
-        """Late tuples of all lives, and what became of them; of this life, their share."""
-        if self._fate_of_late is None or self.recovery is None:
-            return {}
-        late = self.recovery.operator.late_tuples
-        share = (late - self._late_before) / max(self.tuples_in, 1)
-        return {"late_tuples": late, self._fate_of_late: late, PERCENT: 100.0 * share}
 
     def check_invariants(self) -> None:
         """What always holds between events."""
@@ -612,10 +588,6 @@ class Node:
             held = 0 if self._held is None else self._held.here.end - self._held.here.start
             assert self.recovery.position + held == self.merge.position, "two times in one fragment"
             self.recovery.check_invariants()
-
-
-def _clocked(operator: object) -> Clocked | None:
-    return operator if isinstance(operator, Clocked) and operator.clocked else None
 
 
 def _noting(frames: Iterable[Frame], seen: list[Frame]) -> Iterator[Frame]:

@@ -15,6 +15,7 @@ from enum import Enum
 
 from rewake.log.frame import Frame
 from rewake.log.lineage import WHAT_TO_DO, Lineage
+from rewake.model.errors import HistoryMismatch, OutOfRange
 from rewake.node.commands import Answer, Disconnect, NodeCommand, ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
@@ -168,6 +169,20 @@ class Subscriptions:
             cursor.backlog.append(packet)
         return self.flow(connection)
 
+    def trimmed(self, connection: int, error: OutOfRange) -> list[NodeCommand]:
+        """The log has no more what `ReadLog` asked for: a client's own mistake; a node is too old.
+
+        Raises HistoryMismatch for the latter.
+        """
+        output = self._output_of.get(connection)
+        cursor = None if output is None else self.queues[output].cursor(connection)
+        if cursor is not None and cursor.required:
+            raise HistoryMismatch(
+                f"the consumer {cursor.name!r} asks for what it once said it needs no more: "
+                f"{error}; it is older than the log; {WHAT_TO_DO}"
+            ) from error
+        return [Answer(connection, Refused(str(error))), *self.unsubscribed(connection)]
+
     # --- sending -----------------------------------------------------------------------------
 
     def offer(self, packets: Sequence[Packet], sequence: int = -1) -> list[NodeCommand]:
@@ -244,12 +259,6 @@ class Subscriptions:
     def served(self) -> bool:
         """Whether everyone who is connected has been sent everything, the end included."""
         return all(queue.served for queue in self.queues)
-
-    def requires(self, connection: int) -> bool:
-        """Whether a connection is that of a consumer, who must get everything."""
-        output = self._output_of.get(connection)
-        cursor = None if output is None else self.queues[output].cursor(connection)
-        return cursor is not None and cursor.required
 
     def lag(self) -> int:
         """How many positions the slowest connected consumer is behind."""

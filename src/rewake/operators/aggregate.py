@@ -204,7 +204,7 @@ class Aggregate:
             raise UsageError("an aggregate needs at least one function, for example Count()")
         if spec.null_keys not in ("group", "refuse"):
             raise UsageError(
-                "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+                "null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not "
                 f"{spec.null_keys!r}"
             )
         for name in spec.by:

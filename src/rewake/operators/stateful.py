@@ -153,6 +153,11 @@ class Clocked(Protocol):
         """When it must hear of time though nothing else has come."""
 
 
+def by_machine_clock(operator: object) -> Clocked | None:
+    """The operator, if it goes by the clock of the machine."""
+    return operator if isinstance(operator, Clocked) and operator.clocked else None
+
+
 @runtime_checkable
 class PartsByKey(Protocol):
     """What an operator offers besides each of whose parts belongs to one key: they can move."""

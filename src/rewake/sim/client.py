@@ -27,6 +27,8 @@ class Client(Endpoint):
         self.position = 0
         self.packets: list[Packet] = []
         self.finished = False
+        # What it asked for was trimmed: it can only give up.
+        self.turned_away = False
         self._connection: Connection | None = None
         self._call()
 
@@ -52,6 +54,9 @@ class Client(Endpoint):
             assert message.position <= self.position, f"{self.name} was sent on beyond a gap"
         elif isinstance(message, Refused):
             self.say(f"is refused: {message.reason}")
+            if self.cluster.turns_away(self.node, message):
+                self.turned_away, self._connection = True, None
+                return
             self.cluster.refused(self.name, message)
             self.closed(connection)
 

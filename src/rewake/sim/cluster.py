@@ -101,6 +101,11 @@ class Cluster:
             driver.die("power loss")
         self.disks[name].lose_power(choices)
 
+    def turns_away(self, node: str, message: Refused) -> bool:
+        """Whether a client is refused because it asks for what is kept no more, as may be."""
+        allowed = not self.plan.node(node).keeps_history
+        return allowed and not message.misfit and "superseded" not in message.reason
+
     def refused(self, who: str, message: Refused) -> None:
         """A subscription was refused: only ever because of an epoch that is not the newest."""
         assert "superseded" in message.reason, f"{who}: {message.reason}"

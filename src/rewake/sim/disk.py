@@ -136,16 +136,7 @@ class TimedLog:
         Those below `sequence` have been read before.
         """
         self._reader.refresh()
-        first = self._reader.view.first_position
-        if sequence or position == first:
-            sequence = max(sequence, self._reader.first_sequence)
-            frames = self._reader.frames(from_sequence=sequence)
-        else:
-            # A watermark that stands alone at the position comes behind the tuple before it.
-            frames = self._reader.frames(
-                from_position=position - 1 if position > first else position
-            )
-        return [frame for frame, _ in zip(frames, range(at_most), strict=False)]
+        return self._reader.owed(position, sequence).poll(max_frames=at_most)
 
     def trim(self, before: int) -> None:
         """Frames below this sequence may go."""

@@ -19,7 +19,7 @@ from rewake.log.memory import PowerLost
 from rewake.log.sealed import sealed, unsealed
 from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
-from rewake.model.errors import BadPeer, Fenced, StorageFault, WriterFailed
+from rewake.model.errors import BadPeer, Fenced, OutOfRange, StorageFault, WriterFailed
 from rewake.model.stream_event import StreamEvent
 from rewake.node.commands import (
     Acknowledge,
@@ -357,13 +357,17 @@ class NodeHost(Endpoint):
             assert self.node is not None
             if subscriber not in self._subscribers:
                 return
-            frames: list[Frame] = self.log.read_back(
-                command.position, command.sequence, self.world.random.randrange(1, 9)
-            )
+            node, at_most = self.node, self.world.random.randrange(1, 9)
+            try:
+                frames = self.log.read_back(command.position, command.sequence, at_most)
+            except OutOfRange as error:
+                self._do(
+                    f"trimmed for {subscriber}", partial(node.outputs.trimmed, subscriber, error)
+                )
+                return
             if not frames:
                 self._read_later(command)
                 return
-            node = self.node
             self._do(
                 f"read back {frames[0].sequence}..{frames[-1].sequence} for {subscriber}",
                 lambda: node.read_back(subscriber, frames),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from rewake.model.errors import OperatingFault
-from rewake.net.node_host import NodeTask
+from rewake.net.node_task import NodeTask
 from rewake.net.processes import Driver
 from rewake.net.watcher import watcher
 from rewake.node.messages import Address
@@ -58,6 +58,7 @@ class NodeJob:
         *,
         coordinator: Address | None = None,
         over: Callable[[], bool] | None = None,
+        reached: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._session = session
         self._nodes = nodes
@@ -68,6 +69,7 @@ class NodeJob:
         self._stopping = threading.Event()
         # Whether nodes that have returned may have done so; None: they always may.
         self._over = over
+        self._reached = reached
         self._thread = watcher(
             self._run, "what keeps the query's job running", on_failure, name="rewake-job"
         )
@@ -135,7 +137,7 @@ class NodeJob:
                     return
                 raise OperatingFault(_returned(self.reasons))
             except Exception as error:
-                lives.heard(self._tag, time.monotonic() * 1e3)
+                lives.heard(self._tag, time.monotonic() * 1e3, self._reached())
                 if self._stopping.is_set() or (self._over is not None and self._over()):
                     return
                 if lives.ended(self._tag) or not self._session_lives():
@@ -197,6 +199,7 @@ class SparkNodes:
         self._job = NodeJob(
             self._session, len(tasks), _node_entry(tuple(tasks)), driver.fail,
             coordinator=coordinator, over=lambda: driver.over,
+            reached=lambda: sum(driver.reached(task.plan.name) or 0.0 for task in tasks),
         )  # fmt: skip
         self._job.start()
 

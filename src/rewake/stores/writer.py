@@ -164,9 +164,15 @@ class LogWriter:
                 self._end_rest()
             return self._await(lambda: self._pipeline.durable.sequence >= target, timeout)
 
-    def trim(self, needs: Needs, retention: Retention) -> Trimmed:
-        """Delete what nobody needs and the user does not want to keep."""
-        return trim(self._stores, needs, retention)
+    def trim(self, needs: Needs, retention: Retention) -> Trimmed | None:
+        """Delete what nobody needs and the user does not want to keep.
+
+        None when there was no room to say so first: nothing is deleted, and the next one may do it.
+        """
+        try:
+            return trim(self._stores, needs, retention)
+        except StorageFull:
+            return None
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Complete everything, stop the threads and release the log; idempotent.

@@ -111,6 +111,25 @@ def test_what_is_not_in_the_log_is_out_of_range(stores):
     assert [f.sequence for f in reader.frames_backwards()] == list(range(first, COUNT))[::-1]
 
 
+def test_who_is_owed_what_was_trimmed_is_told_however_much_it_has_seen(stores):
+    """Going on with the first frame that is left would leave a gap that nobody notices."""
+    trim(stores, Needs(recovery=40), Retention(max_bytes=0))
+    reader = Log.open_reader(stores)
+    first, position = reader.first_sequence, reader.view.first_position
+    for seen in (0, first // 2, first):
+        with pytest.raises(OutOfRange, match=f"the first available is {position}"):
+            reader.owed(position - 1, seen)
+        (frame,) = reader.owed(position, seen).poll(max_frames=1)
+        assert frame.sequence == first
+
+
+def test_who_has_seen_more_than_a_reader_waits_for_it(stores):
+    """What was sent from memory may be ahead of what can be seen; only what is gone is an error."""
+    reader = Log.open_reader(stores)
+    assert reader.owed(reader.end_position + 5, COUNT + 3).poll() == []
+    assert all(frame.tuples == 0 for frame in reader.owed(reader.end_position + 5, 0).poll())
+
+
 def test_frames_that_go_while_they_are_read_are_out_of_range(stores):
     """A trim under a reader is told from damage."""
     reader = Log.open_reader(stores)

@@ -17,6 +17,8 @@ from contextlib import suppress
 
 SECONDS = 60.0
 CONNECTIONS = 1_000_000
+# In a hundredth of a second: two such programs make 9,200 connections a second.
+AT_ONCE = 46
 WARMED_UP = 1_000
 BY_RESET = struct.pack("ii", 1, 0)
 
@@ -26,8 +28,8 @@ def main(host: str, port: int, held: int, said: bytes) -> None:
     open_ones: deque[socket.socket] = deque()
     end = time.monotonic() + SECONDS
     for number in range(CONNECTIONS):
-        if number % 64 == 0 and (
-            time.monotonic() > end or select.select([sys.stdin], [], [], 0.0)[0]
+        if number % AT_ONCE == 0 and (
+            time.monotonic() > end or select.select([sys.stdin], [], [], 0.01)[0]
         ):
             return
         if number == WARMED_UP:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +20,10 @@ from shard_vocabulary import executors
 
 import rewake
 from rewake.lab.drill.queries import ItemDrill
+from rewake.model.errors import OperatingFault
 from rewake.net.authentication import Handshake
-from rewake.net.client import Endpoint, subscribe
-from rewake.net.connection import Connection
+from rewake.net.client import Endpoint, Subscription, subscribe
+from rewake.net.connection import Connection, Unanswered
 from rewake.net.doorway import Doorway
 from rewake.net.loop import Loop
 from rewake.node.messages import Find, Stop
@@ -68,10 +71,11 @@ def test_a_full_doorway_drops_one_by_lot(drawn: int) -> None:
     assert (len(doorway), doorway.dropped) == (4, 1)
 
 
-def test_who_is_a_stranger_no_more_is_never_dropped() -> None:
-    """Neither for a newcomer nor for want of room."""
+@pytest.mark.parametrize("lot", range(3))
+def test_nobody_is_dropped_while_a_place_is_held_by_one_who_is_a_stranger_no_more(lot: int) -> None:
+    """And such a one is never dropped: neither for a newcomer nor for want of room."""
     strangers = {"a", "b", "c"}
-    doorway = Doorway[str](3, strangers.__contains__, lambda _below: 0)
+    doorway = Doorway[str](3, strangers.__contains__, lambda below: min(lot, below - 1))
     for each in ("a", "b", "c"):
         doorway.admit(each)
     strangers -= {"a", "c"}
@@ -124,6 +128,43 @@ def test_known_peers_are_served_between_bursts_of_strangers() -> None:
         known.send(Stop("hello"))
         there.until(lambda: there.server.messages)
         assert there.listener.dropped < 100
+
+
+# --- who asks ------------------------------------------------------------------------------------
+
+
+def test_who_gets_no_answer_asks_anew_and_ever_later() -> None:
+    """A full queue of the system answers nothing; one that has answered is left alone."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
+        address = full.getsockname()[:2]
+        taken = stack.enter_context(socket.create_connection(address))
+        asking = Connection.connect(address, TOKEN, 0.0)
+        stack.callback(asking.close)
+        unanswered = Unanswered(0.0)
+        asked = [tenth for tenth in range(20) if unanswered.is_late(asking, tenth / 10)]
+        assert asked == [2, 5, 10, 19]
+        taken.close()
+        asking.close()
+        assert not unanswered.is_late(asking, 100.0)
+
+
+def test_a_client_whom_nobody_says_a_word_to_asks_again() -> None:
+    """In a flood its turn may not come for as long as an attempt lasts."""
+    with socket.create_server(("127.0.0.1", 0)) as door, ThreadPoolExecutor() as pool:
+        door.settimeout(PATIENCE_SECONDS)
+
+        def hang_up_on_the_second() -> None:
+            with door.accept()[0], door.accept()[0]:
+                door.close()
+
+        closed = pool.submit(hang_up_on_the_second)
+        endpoint = Endpoint(door.getsockname()[:2], TOKEN)
+        with (
+            Subscription(endpoint, "averages", pa.schema([])) as subscription,
+            pytest.raises(OperatingFault, match="averages"),
+        ):
+            subscription.read(PATIENCE_SECONDS)
+        assert closed.result() is None
 
 
 # --- whole queries -------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +46,13 @@ def test_deaths_and_recoveries_are_logged_and_a_clean_end_is_no_alarm(
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == alarms
 
 
-def test_a_program_that_asks_for_nothing_hears_nothing() -> None:
-    """As libraries do: a handler that does nothing, so that nobody else's is used."""
-    handlers = logging.getLogger("rewake").handlers
-    assert any(isinstance(each, logging.NullHandler) for each in handlers)
+def test_a_program_that_asks_for_nothing_hears_warnings_and_no_more() -> None:
+    """On stderr, as Python does: a warning that nobody could hear would be none."""
+    program = (
+        "import logging, rewake; log = logging.getLogger('rewake'); "
+        "log.info('a node came back'); log.warning('tuples were late')"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stderr == "tuples were late\n"

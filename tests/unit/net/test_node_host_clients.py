@@ -12,7 +12,8 @@ from rewake.model.stream_event import StreamEvent
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.downstream import Downstream
 from rewake.net.loop import Loop
-from rewake.net.node_host import NodeHost, NodeTask
+from rewake.net.node_host import NodeHost
+from rewake.net.node_task import NodeTask
 from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node

@@ -25,7 +25,7 @@ from rewake.net.authentication import Token
 from rewake.net.client import Endpoint
 from rewake.net.connection import Connection
 from rewake.net.loop import Loop
-from rewake.net.node_host import NodeTask
+from rewake.net.node_task import NodeTask
 from rewake.net.running import RunningQuery
 from rewake.node.messages import Find, Found, Heartbeat, Refused, Register, Subscribe
 from rewake.node.rights import Right, refusal

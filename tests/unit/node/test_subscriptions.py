@@ -1,5 +1,8 @@
 """Who reads which output of a node, and from where."""
 
+import pytest
+
+from rewake.model.errors import HistoryMismatch, OutOfRange
 from rewake.node.commands import Answer, Disconnect, ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
@@ -115,3 +118,22 @@ def test_a_slow_consumer_holds_the_node_back():
     for position in range(5, 26, 5):
         outputs.acked(1, Ack(position, position))
     assert outputs.has_room
+
+
+def test_a_client_that_is_owed_what_was_trimmed_is_turned_away():
+    """Its mistake is its own; nothing is kept of it."""
+    outputs, _ = subscriptions(position=5)
+    commands = outputs.subscribed(1, subscribe("client", epoch=0))
+    assert commands[-1] == ReadLog(1, 0, 0)
+    gone = OutOfRange("position 0 is not in the log")
+    assert outputs.trimmed(1, gone) == [Answer(1, Refused(str(gone)))]
+    assert sent(outputs.offer([packet(5, 6)])) == []
+    outputs.check_invariants()
+
+
+def test_a_consumer_that_is_owed_what_was_trimmed_is_not_of_this_history():
+    """It had said that it does not need it again."""
+    outputs, _ = subscriptions(position=5)
+    outputs.subscribed(1, subscribe("sink", epoch=2))
+    with pytest.raises(HistoryMismatch, match="the consumer 'sink' asks for what it once said"):
+        outputs.trimmed(1, OutOfRange("position 0 is not in the log"))

@@ -181,7 +181,7 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
     check_on_error(spec.on_error)
     if spec.null_keys not in ("group", "refuse"):
         raise UsageError(
-            "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+            "null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not "
             f"{spec.null_keys!r}"
         )
     if spec.timers not in ("event", "processing"):

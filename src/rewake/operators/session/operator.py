@@ -137,7 +137,7 @@ def _checked(spec: SessionSpec, schema: pa.Schema) -> None:
         raise InvalidWindow("sessions need an event-time column: give time='column'")
     if spec.null_keys not in ("group", "refuse"):
         raise UsageError(
-            "null_keys is 'group' or 'refuse' (and 'drop' in steps of a Query), not "
+            "null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not "
             f"{spec.null_keys!r}"
         )
     for name in (*spec.by, spec.time, *(each.column for each in spec.aggregates)):

@@ -83,7 +83,15 @@ def aggregate(
         last=last,
         stddev=stddev,
     )
-    spec = _windows(listed(by), window, asked, time, slack, timeout, null_keys)
+    spec = _windows(
+        listed(by),
+        window,
+        asked,
+        time,
+        slack,
+        timeout,
+        "group" if null_keys == "drop" else null_keys,
+    )
     called = named(name, at, "aggregate")
     _check_functions(called, spec)
     described = spec.describe()
@@ -101,6 +109,7 @@ def aggregate(
         listen=listen,
         gaps=gaps,
         slack_said=slack is not None,
+        drop_null_keys=null_keys == "drop",
     ).transform()
 
 

@@ -79,6 +79,8 @@ class Hosting:
     gaps: str
     # Whether the slack is the user's choice; else it is that of Spark's watermark, if there is one.
     slack_said: bool = True
+    # Rows whose key is null are left out before the operator, as a filter of the user's would.
+    drop_null_keys: bool = False
 
     def __post_init__(self) -> None:
         if self.gaps not in GAPS:
@@ -127,6 +129,8 @@ class Hosting:
             wake_from_driver(frame.sparkSession, task.at, task.listen)
         rows = frame.select(*(functions.col(_quoted(each)) for each in schema.names))
         by = [functions.col(_quoted(each)) for each in keys]
+        for key in by if self.drop_null_keys else ():
+            rows = rows.filter(key.isNotNull())
         blocks = in_blocks(rows, by, Divider(task.columns, task.shards, task.at, task.listen))
         wide = blocks.mapInArrow(entry_of(task), _spark_schema(with_figures(results)))
         return observed(wide, self.name)

@@ -77,7 +77,7 @@ def process(
             slack=slack or 0,
             each_key=each_key,
             on_timer=on_timer,
-            null_keys=null_keys,
+            null_keys="group" if null_keys == "drop" else null_keys,
         )
         described = process_to_json(spec)
     except UsageError as error:
@@ -95,6 +95,7 @@ def process(
         listen=listen,
         gaps=gaps,
         slack_said=slack is not None,
+        drop_null_keys=null_keys == "drop",
     ).transform()
 
 
