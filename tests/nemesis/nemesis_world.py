@@ -214,21 +214,34 @@ class World:
         return None
 
     def _goes_on(self) -> bool:
-        """Whether tuples flow again, of every producer; False when the driver gives up."""
+        """Whether what producers send now reaches the sinks; False when the driver gives up.
+
+        Entries take tuples while a node behind them is still to find that its log is an old one.
+        """
         assert self._driver is not None
         end = time.monotonic() + PATIENCE_SECONDS
-        before = [producer.acknowledged for producer in self.producers]
         for producer in self.producers:
             producer.allowed += 5
-        while any(
-            producer.acknowledged <= had and not producer.done and producer.error is None
-            for producer, had in zip(self.producers, before, strict=True)
-        ):
+        while not self._arrived() and all(each.error is None for each in self.producers):
             if self._driver.poll() is not None:
                 return self._driver.poll() == 0
-            assert time.monotonic() < end, f"nothing flows: {self._told()}"
-            time.sleep(0.02)
+            assert time.monotonic() < end, f"what was sent does not arrive: {self._told()}"
+            time.sleep(0.05)
         return True
+
+    def _arrived(self) -> bool:
+        """Whether producers have sent all that they may, and the sinks hold what comes of it."""
+        if any(not each.done and each.acknowledged < each.allowed for each in self.producers):
+            return False
+        if any(not (self.folder / sink / "_rewake.json").exists() for sink in ("tuples", "sums")):
+            return False  # one that was put back as it was before anything came
+        found = read_parts(self.folder / "tuples")
+        sent = sum(each.acknowledged for each in self.producers)
+        return len(found) >= sent and self._sums() == expected_sums(found, WINDOW)
+
+    def _sums(self) -> list[tuple[int, int]]:
+        found = read_parts(self.folder / "sums")
+        return list(zip(found["key"].to_pylist(), found["sum_number"].to_pylist(), strict=True))
 
     @staticmethod
     def _parts(copy: Path) -> list[Path]:
@@ -259,9 +272,7 @@ class World:
         """The sinks hold what they must."""
         found = read_parts(self.folder / "tuples")
         check_tuples(found, self.totals)
-        sums = read_parts(self.folder / "sums")
-        pairs = list(zip(sums["key"].to_pylist(), sums["sum_number"].to_pylist(), strict=True))
-        assert pairs == expected_sums(found, WINDOW)
+        assert self._sums() == expected_sums(found, WINDOW)
 
     def __enter__(self) -> Self:
         return self

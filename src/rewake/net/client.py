@@ -44,6 +44,9 @@ _RETRY_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 _REFUSED_SECONDS = 3.0
 _SILENCE_SECONDS = 1.0
+# In a crowd of strangers each attempt has a fair chance (`rewake.net.doorway`): so many are proof,
+# where seconds are not, for a machine that is busy makes few attempts in them.
+_TURNED_AWAY = 50
 
 
 class Endpoint(NamedTuple):
@@ -98,15 +101,17 @@ class Client:
         """Ask the coordinator; it may be busy starting the nodes."""
         asked = self._open(self._endpoint.address, Find(stream))
         begun = self._loop.now()
-        unanswered = Unanswered(begun)
+        unanswered, turned_away = Unanswered(begun), 0
         while self._loop.now() < begun + _PATIENCE_SECONDS:
             if unanswered.is_late(asked, self._loop.now()):
                 asked.close()
                 asked = self._open(self._endpoint.address, Find(stream))
             if asked.closed:
-                # In a crowd of strangers it may take a few attempts to get in, and some time until
-                # somebody says a word; who still hangs up then has another token.
-                refused = begun + _REFUSED_SECONDS < self._loop.now() < asked.deadline
+                # It was full, or nobody said a word for long; who hangs up ever again is not ours.
+                turned_away += self._loop.now() < asked.deadline
+                refused = (
+                    turned_away >= _TURNED_AWAY and self._loop.now() > begun + _REFUSED_SECONDS
+                )
                 if refused or not asked.turned_away:
                     break
                 asked = self._open(self._endpoint.address, Find(stream))
