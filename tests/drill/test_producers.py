@@ -177,3 +177,39 @@ def test_a_producer_stays_with_its_shard_of_an_entry(tmp_path: Path) -> None:
             assert (zero.position, one.position) == (4, 5)
         with pytest.raises(UsageError, match="no entry 'entry' with a shard 2"):
             running.produce("entry", shard=2)
+
+
+def test_a_producer_in_a_fork_is_refused_and_its_parent_goes_on(tmp_path: Path) -> None:
+    """Both would have one name, one epoch and one connection, and take each other's tuples."""
+    program = """
+import os, sys
+import pyarrow as pa
+import rewake
+
+with rewake.produce(sys.argv[1], "numbers", name="forked") as out:
+    batch = pa.RecordBatch.from_pydict({"number": [1, 2, 3]})
+    out.send(batch)
+    out.flush()
+    child = os.fork()
+    if not child:
+        for use in (lambda: out.send(batch), out.flush, out.end):
+            try:
+                use()
+            except rewake.model.errors.UsageError as error:
+                print("refused:", "a fork of it" in str(error), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    out.send(batch)
+    out.flush()
+    print("durable:", out.acknowledged, flush=True)
+"""
+    query = rewake.Query("forked")
+    query.entry("numbers", pa.schema([("number", pa.int64())])).to_stream("kept")
+    with rewake.start_processes(query, tmp_path) as running:
+        running.await_start()
+        command = [sys.executable, "-W", "ignore", "-c", "import rewake.model.errors" + program]
+        said = subprocess.run(
+            [*command, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+            check=False,
+        )  # fmt: skip
+    assert said.stdout.split("\n")[:-1] == ["refused: True"] * 3 + ["durable: 6"], said.stderr

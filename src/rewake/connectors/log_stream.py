@@ -35,6 +35,7 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
+from rewake.model.schemas import difference
 from rewake.model.stream_event import StreamEvent
 from rewake.stores import open_log_reader
 from rewake.stores.places import local_path
@@ -100,7 +101,7 @@ class StreamSource:
         marked = True
         for paths, begin in zip(logs, begins, strict=True):
             with open_log_reader(paths) as reader:
-                schemas.append(self.schema or _stored_schema(reader.descriptor, self.output))
+                schemas.append(_schema_of(reader.descriptor, self.output, self.schema))
                 marked &= _carries_watermarks(reader.descriptor, self.output)
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
@@ -241,20 +242,28 @@ def _punctuation(frame: Frame) -> int | None:
     return int(columns[0][0])
 
 
-def _stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
-    """The schema that the log's metadata gives for an output: `schema`, or `schema-<output>`."""
+def _schema_of(descriptor: Descriptor, output: int, given: pa.Schema | None) -> pa.Schema:
+    """The columns of an output: by the log's metadata, `schema` or `schema-<output>`, or as given.
+
+    Where the log says which they are, nobody else's word counts: bytes would be read as others.
+    """
     metadata = descriptor.metadata
     stored = metadata.get(f"schema-{output}", metadata.get("schema") if output == 0 else None)
     if not isinstance(stored, bytes):
+        if given is not None:
+            return given
         raise UsageError(
             f"log {descriptor.name!r} does not say which columns output {output} has; give schema="
         )
     try:
-        return pa.ipc.read_schema(pa.py_buffer(stored))
+        schema = pa.ipc.read_schema(pa.py_buffer(stored))
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise DamagedFrame(
             f"the schema in the metadata of log {descriptor.name!r} cannot be read: {error}"
         ) from error
+    if wrong := difference(given or schema, schema, "the schema that was given", "the log"):
+        raise SchemaMismatch(f"log {descriptor.name!r}: {wrong}; leave schema= out")
+    return given or schema
 
 
 def _carries_watermarks(descriptor: Descriptor, output: int) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from rewake.graph.steps import Port
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.names import checked_name
+from rewake.model.schemas import difference
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
 from rewake.operators.expression_compiler import no_column
@@ -102,7 +103,7 @@ def diverting(
 def united_schema(name: str, ports: Sequence[Port]) -> pa.Schema:
     """The schema of a union; a column may be null if it may be in any of the streams."""
     for port in ports[1:]:
-        problem = difference(ports[0], port)
+        problem = ports_differ(ports[0], port)
         if problem:
             raise SchemaMismatch(f"step {name!r}: streams of a union need one schema: {problem}")
     columns = zip(*(port.schema for port in ports), strict=True)
@@ -111,18 +112,6 @@ def united_schema(name: str, ports: Sequence[Port]) -> pa.Schema:
     )
 
 
-def difference(first: Port, second: Port) -> str:
-    """What tells two schemas apart, in words; nothing when they are the same."""
-    names = first.schema.names
-    if names != second.schema.names:
-        return (
-            f"{first.name!r} has columns {', '.join(names)}, but {second.name!r} has "
-            f"{', '.join(second.schema.names)}"
-        )
-    for one, other in zip(first.schema, second.schema, strict=True):
-        if one.type != other.type:
-            return (
-                f"column {one.name!r} is {one.type} in {first.name!r}, but {other.type} in "
-                f"{second.name!r}"
-            )
-    return ""
+def ports_differ(first: Port, second: Port) -> str:
+    """What tells the schemas of two streams apart, in words; nothing when they are the same."""
+    return difference(first.schema, second.schema, repr(first.name), repr(second.name))

@@ -112,6 +112,18 @@ class Plan:
     streams: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     fingerprint: str = ""
 
+    def columns_of(self, stream: str) -> pa.Schema:
+        """What subscribers of a stream read."""
+        node, output = self.streams[stream][0]
+        return self.node(node).outputs[output].schema
+
+    @property
+    def entries(self) -> dict[str, pa.Schema]:
+        """What producers write, by entry."""
+        return {
+            each.name: each.schema for node in self.nodes for each in node.inputs if each.produced
+        }
+
     def node(self, name: str) -> NodePlan:
         """The node of that name."""
         return next(each for each in self.nodes if each.name == name)

@@ -13,9 +13,9 @@ from rewake.graph.checks import (
     check_key,
     checked_shards,
     checked_split,
-    difference,
     diverting,
     of_step,
+    ports_differ,
     united_schema,
 )
 from rewake.graph.event_time import carried_behind, on_one_clock
@@ -493,7 +493,7 @@ class LoopStream(Stream):
                 f"loop {loop.name!r} cannot be closed with loop {port.name!r}: there is no step "
                 "between them"
             )
-        problem = difference(self._port, port)
+        problem = ports_differ(self._port, port)
         if problem:
             raise SchemaMismatch(f"loop {loop.name!r} cannot be closed: {problem}")
         self._query.close_loop(loop, port)

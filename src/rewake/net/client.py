@@ -9,17 +9,20 @@ superseded sends nothing more, and says so.
 from __future__ import annotations
 
 import json
+import os
+from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
 from rewake.model.connectors import SourceReader
-from rewake.model.errors import OperatingFault, UsageError
+from rewake.model.errors import OperatingFault, SchemaMismatch, UsageError
+from rewake.model.schemas import difference
 from rewake.model.stream_event import IDLE, StreamEvent
 from rewake.net.authentication import Token
 from rewake.net.connection import Connection, Unanswered
@@ -54,6 +57,20 @@ class Endpoint(NamedTuple):
 
     address: Address
     token: Token
+    # What subscribers of each stream read, and producers of each entry write, where that is known.
+    streams: Mapping[str, pa.Schema] = MappingProxyType({})
+    entries: Mapping[str, pa.Schema] = MappingProxyType({})
+
+    def to_json(self) -> str:
+        """For the query's folder."""
+        return json.dumps(
+            {
+                "address": list(self.address),
+                "token": self.token.reveal(),
+                "streams": {name: _schema_text(each) for name, each in self.streams.items()},
+                "entries": {name: _schema_text(each) for name, each in self.entries.items()},
+            }
+        )
 
     @classmethod
     def of(cls, folder: str | Path) -> Endpoint:
@@ -62,11 +79,37 @@ class Endpoint(NamedTuple):
         try:
             value = json.loads(path.read_text())
             host, port = value["address"]
-            return cls((str(host), int(port)), Token.from_text(value["token"]))
+            streams, entries = (
+                {name: _schema_in(text) for name, text in value[each].items()}
+                for each in ("streams", "entries")
+            )
+            return cls((str(host), int(port)), Token.from_text(value["token"]), streams, entries)
         except FileNotFoundError:
             raise UsageError(f"no query runs in {folder}: {path} is not there") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise UsageError(f"{path} is not an endpoint of a query ({error})") from error
+
+
+def check_shard_of(stream: str, shard: int | None, shards: int) -> None:
+    """Raise UsageError unless this is a shard of the stream, or the only one."""
+    if shard is None and shards > 1:
+        raise UsageError(
+            f"stream {stream!r} has {shards} shards, each with tuples of its own: read each with a "
+            f"subscription of its own, shard=0 to shard={shards - 1}"
+        )
+    if not 0 <= (shard or 0) < shards:
+        raise UsageError(
+            f"the query has {shards} shards of a stream {stream!r}, not shard {shard or 0}; "
+            "`explain()` lists its streams"
+        )
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _schema_in(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(text, validate=True)))
 
 
 class Client:
@@ -74,11 +117,21 @@ class Client:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._process = os.getpid()
         self._loop = Loop()
         self._inbox: deque[tuple[Connection, Any]] = deque()
         # The node this client talks to, the epoch of its attempt, and when it last said something.
         self._place = ("", 0)
         self._heard = self._loop.now()
+
+    def _check_process(self) -> None:
+        """A fork has the same connection and the same positions: each would take the other's."""
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"this {type(self).__name__.lower()} was made in process {self._process}, and is "
+                f"used in process {os.getpid()}, a fork of it; make one there, with a name of its "
+                "own"
+            )
 
     def authenticated(self, connection: Connection) -> None:
         """Nothing to do."""
@@ -163,11 +216,14 @@ class Subscription(Client):
         stream: str,
         schema: pa.Schema,
         *,
-        shard: int = 0,
+        shard: int | None = None,
         position: int = 0,
         name: str = "client",
         past: Callable[[int], SourceReader | None] | None = None,
     ) -> None:
+        written = endpoint.streams.get(stream, schema)
+        if wrong := difference(schema, written, "the schema that was given", f"stream {stream!r}"):
+            raise SchemaMismatch(f"{wrong}; give the schema of the stream")
         super().__init__(endpoint)
         self._past = past
         self._log: SourceReader | None = None
@@ -182,6 +238,7 @@ class Subscription(Client):
 
     def read(self, timeout: float | None = None) -> StreamEvent | None:
         """The next stream event; None when the stream has ended or the time is over."""
+        self._check_process()
         deadline = None if timeout is None else self._loop.now() + timeout
         while not self.ended:
             while self._inbox:
@@ -211,11 +268,7 @@ class Subscription(Client):
             self._connection.close()
         self._connection = None
         found = self._find(self._stream)
-        if self._shard >= found.shards:
-            raise UsageError(
-                f"the query has {found.shards} shards of a stream {self._stream!r}, not shard "
-                f"{self._shard}; `explain()` lists its streams"
-            )
+        check_shard_of(self._stream, self._shard, found.shards)
         for node, output, host, port, epoch in found.places:
             if self._is_shard(node, found):
                 message = Subscribe(node, output, self._name, 0, self.position, epoch)
@@ -307,7 +360,7 @@ class Producer(Client):
                 f"a producer cannot have {window_bytes} bytes under way; between 1 and "
                 f"{MOST_WINDOW_BYTES} can be"
             )
-        self._outbox = Outbox(entry, name)
+        self._outbox = Outbox(entry, name, endpoint.entries.get(entry))
         super().__init__(endpoint)
         self._entry = entry
         self._shard = shard
@@ -343,6 +396,7 @@ class Producer(Client):
 
         `flush` waits until that is durable.
         """
+        self._check_process()
         self._outbox.end()
         self._push()
 
@@ -395,6 +449,7 @@ class Producer(Client):
         )
 
     def _step(self, timeout: float) -> None:
+        self._check_process()
         self._outbox.check()
         if self._connection is None or self._connection.closed:
             self._dial()
@@ -405,6 +460,7 @@ class Producer(Client):
 
     def _hear(self, timeout: float) -> None:
         """Take what the entry says; raises what it refused."""
+        self._check_process()
         self._loop.run_once(timeout)
         while self._inbox:
             connection, message = self._inbox.popleft()

@@ -30,7 +30,7 @@ from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull, UsageError
 from rewake.net.addresses import is_wildcard
 from rewake.net.authentication import TOKEN_BYTES, Token
-from rewake.net.client import ENDPOINT_FILE
+from rewake.net.client import ENDPOINT_FILE, Endpoint
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener
@@ -128,16 +128,22 @@ class CoordinatorHost:
 
     def start(self) -> None:
         """Begin to serve."""
-        endpoint = {"address": list(self.address), "token": self.token.for_clients().reveal()}
         try:
             # Whole or not at all: clients may be looking for it already.
-            publish(self._store, ENDPOINT_FILE, json.dumps(endpoint).encode())
+            publish(self._store, ENDPOINT_FILE, self.endpoint.to_json().encode())
         except StorageFault:
             self.close()
             raise
         self._loop.listen(self._listener, self)
         self._loop.call_after(_TICK_SECONDS, self._tick)
         self._thread.start()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where clients connect, with a token that reads and produces and nothing else."""
+        plan = self._coordinator.plan
+        streams = {each: plan.columns_of(each) for each in plan.streams}
+        return Endpoint(self.address, self.token.for_clients(), streams, plan.entries)
 
     def stop(self, reason: str) -> None:
         """Have all nodes stop."""

@@ -17,7 +17,7 @@ from rewake.graph.query import Query
 from rewake.model.errors import HistoryMismatch, OperatingFault, RewakeError, UsageError
 from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
-from rewake.net.client import Endpoint, Producer, Subscription
+from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
@@ -148,13 +148,18 @@ class RunningQuery:
     @property
     def endpoint(self) -> Endpoint:
         """Where clients connect, with a token that reads and produces and nothing else."""
-        return Endpoint(self._host.address, self._host.token.for_clients())
+        return self._host.endpoint
 
     def subscribe(
-        self, stream: str, *, shard: int = 0, position: int = 0, name: str = "client"
+        self, stream: str, *, shard: int | None = None, position: int = 0, name: str = "client"
     ) -> Subscription:
-        """Read a stream from a position on, live; from its log when the query is over."""
-        node, output = self._places(stream)[shard]
+        """Read a stream from a position on, live; from its log when the query is over.
+
+        Of a stream with several shards, one of them: each has tuples of its own.
+        """
+        places = self._places(stream)
+        check_shard_of(stream, shard, len(places))
+        node, output = places[shard or 0]
         schema = self.plan.node(node).outputs[output].schema
 
         def past(position: int) -> StreamReader | None:

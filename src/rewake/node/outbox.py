@@ -15,8 +15,14 @@ from collections import deque
 
 import pyarrow as pa
 
-from rewake.model.errors import OperatingFault, ProducerSuperseded, UsageError
+from rewake.model.errors import (
+    OperatingFault,
+    ProducerSuperseded,
+    SchemaMismatch,
+    UsageError,
+)
 from rewake.model.names import checked_name
+from rewake.model.schemas import difference
 from rewake.model.stream_event import StreamEvent
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused
 from rewake.node.packets import packet_of
@@ -25,8 +31,10 @@ from rewake.node.packets import packet_of
 class Outbox:
     """What one producer has still to answer for."""
 
-    def __init__(self, entry: str, name: str) -> None:
+    def __init__(self, entry: str, name: str, schema: pa.Schema | None = None) -> None:
         self.entry = entry
+        # The entry's columns, where they are known.
+        self._schema = schema
         self.name = checked_name(name)
         self.position = 0
         self.acknowledged = 0
@@ -48,7 +56,21 @@ class Outbox:
         self.check()
         if self.ended:
             raise UsageError(f"producer {self.name!r} has ended: it can send no more tuples")
+        self._check_columns(batch)
         self._put(packet_of(StreamEvent(self.position, batch, watermark)))
+
+    def _check_columns(self, batch: pa.RecordBatch) -> None:
+        """What is sent is bytes, which the entry reads by its own columns."""
+        if not isinstance(batch, pa.RecordBatch):
+            raise UsageError(
+                f"producer {self.name!r} sends record batches of pyarrow, not "
+                f"{type(batch).__name__}; a table has to_batches(), rows are made one by "
+                "pa.RecordBatch.from_pylist(rows, schema=...)"
+            )
+        mine, theirs = "what is sent", f"entry {self.entry!r}"
+        wrong = self._schema and difference(batch.schema, self._schema, mine, theirs)
+        if wrong:
+            raise SchemaMismatch(f"producer {self.name!r}: {wrong}; cast it to the entry's columns")
 
     def end(self) -> None:
         """Nothing follows, for ever."""

@@ -164,7 +164,7 @@ class Producers:
             watermark = max(watermark, packet.watermark)
         fresh = Known(known.epoch, packet.end, watermark, known.ended or packet.final)
         # Now, not in its turn: what cannot be read is refused while one knows who sent it.
-        batch = event_of(packet, self._schema).batch
+        batch = event_of(packet, self._schema, from_client=True).batch
         line.packets += 1
         line.unsafe_bytes += packet.size
         self._offer(connection, fresh, packet, batch)

@@ -124,6 +124,10 @@ class Subscriptions:
             return Refused(
                 f"epoch {message.epoch} of {message.subscriber!r} was superseded by {known}", True
             )
+        # Where it begins is up to those whom it must serve: a client could send it anywhere.
+        awaited = self._kept is Kept.UPSTREAM and not self.started and any(self._consumers)
+        if awaited and not message.epoch:
+            return Refused(f"node {message.node!r} waits for its consumers; ask again")
         end = self.queues[message.output].end
         if self._kept is Kept.IN_LOG and message.position > end:
             return Refused(

@@ -101,6 +101,19 @@ def test_a_transparent_output_is_made_again_on_demand():
     assert rewound == [40]
 
 
+def test_a_client_does_not_decide_where_a_transparent_output_begins():
+    """It could name a position that no log has, and the query would be taken for broken."""
+    outputs, rewound = subscriptions(Kept.UPSTREAM)
+    (answer,) = outputs.subscribed(1, subscribe("client", epoch=0, position=10**15))
+    assert isinstance(answer.message, Refused)
+    assert rewound == []
+    outputs.subscribed(2, subscribe(position=40))
+    assert rewound == [40]
+    assert Answer(3, Begins(40, 1)) in outputs.subscribed(
+        3, subscribe("client", epoch=0, position=40)
+    )
+
+
 def test_what_amnesia_lost_is_a_gap():
     """The answer says where the stream goes on."""
     outputs, _ = subscriptions(Kept.NOWHERE, position=1000)
