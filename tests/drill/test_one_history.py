@@ -71,6 +71,25 @@ def test_a_past_that_was_written_over_an_older_copy_is_told_from_the_first(tmp_p
     assert "an older copy was continued" in history.fails()
 
 
+def test_a_log_of_another_branch_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    """Its epochs are the same numbers; the right log still fits when it is put back."""
+    history = History(tmp_path)
+    history.run(20)
+    history.keep("then")
+    history.run(30)
+    history.keep("other branch")
+    for part in (LOG, "coordinator.json", "origins", "out"):
+        history.put_back(part, "then")
+    history.sent = history.sent[:20]
+    history.run(60)
+    history.keep("now")
+    history.put_back(LOG, "other branch")
+    assert "a copy that was continued elsewhere" in history.fails()
+    history.put_back(LOG, "now")
+    history.run(10)
+    history.check()
+
+
 def test_a_unions_log_from_an_older_copy_is_refused(tmp_path: Path) -> None:
     """Its inputs would meet in another order: some lost, as many repeated."""
     history = History(tmp_path, ("one", "two"))

@@ -18,10 +18,9 @@ from rewake.log.chain import Chain
 from rewake.log.claims import current_claim
 from rewake.log.descriptor import Descriptor, read_descriptor
 from rewake.log.layout import MAX_COUNT, segment_id
-from rewake.log.mark import read_mark
 from rewake.log.recover import recover
 from rewake.log.store import Store
-from rewake.log.survey import survey
+from rewake.log.survey import Survey, survey
 from rewake.model.errors import HistoryMismatch, NotALog
 
 __all__ = ["MAX_STEPS", "WHAT_TO_DO", "Lineage", "LogRecord", "Step", "check_record"]
@@ -88,11 +87,15 @@ class Lineage:
 
 
 class LogRecord(NamedTuple):
-    """What the coordinator remembers of a log: epoch `epoch` had frames below `sequence` there."""
+    """What the coordinator remembers of a log: epoch `epoch` had frames below `sequence` there.
+
+    `tag` is that writer's: in another branch of this history somebody else may have the epoch.
+    """
 
     log_id: int
     epoch: int
     sequence: int
+    tag: int = 0
 
 
 def check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
@@ -118,7 +121,14 @@ def check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
             f"the log of {who} is older than the coordinator's state: its newest epoch is "
             f"{newest}, but epoch {record.epoch} has written to it; {WHAT_TO_DO}"
         )
-    end = _end(stores, descriptor, record.sequence)
+    found = survey(stores, descriptor)
+    for step in Lineage.of(record.log_id, found.chains[0]).steps:
+        if step.epoch == record.epoch and step.tag != record.tag:
+            raise HistoryMismatch(
+                f"the log of {who} was written by another epoch {step.epoch} than the coordinator "
+                f"knows: it is a copy that was continued elsewhere; {WHAT_TO_DO}"
+            )
+    end = _end(stores, descriptor, found, record.sequence)
     if end < record.sequence:
         raise HistoryMismatch(
             f"the log of {who} is older than the coordinator's state: it ends at frame {end}, but "
@@ -134,11 +144,8 @@ def _epochs(stores: Sequence[Store]) -> Iterable[int]:
             yield segment.epoch
 
 
-def _end(stores: Sequence[Store], descriptor: Descriptor, enough: int) -> int:
+def _end(stores: Sequence[Store], descriptor: Descriptor, found: Survey, enough: int) -> int:
     """Where the log ends; frames are only read when the mark alone does not prove enough."""
-    log_id = descriptor.log_id
-    mark = read_mark(stores[0], log_id=log_id, stripes=len(stores))
-    if not mark.is_first and mark.durable.sequence >= enough:
-        return mark.durable.sequence
-    found = survey(stores, descriptor)
-    return 0 if found.empty else recover(stores, found, log_id=log_id).end.sequence
+    if found.mark is not None and found.mark.durable.sequence >= enough:
+        return found.mark.durable.sequence
+    return 0 if found.empty else recover(stores, found, log_id=descriptor.log_id).end.sequence

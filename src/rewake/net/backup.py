@@ -146,7 +146,7 @@ def _copy(folder: Path, draft: Path, progress: Progress) -> Backup:
     logs = _check(draft, origins)
     for node, log in logs.items():
         state["epochs"][node] = max(state["epochs"].get(node, 0), log["epoch"])
-        state["logs"][node] = [log["id"], log["epoch"], log["frames"]]
+        state["logs"][node] = [log["id"], log["epoch"], log["frames"], log["tag"]]
     files[STATE_FILE] = _write(draft / STATE_FILE, encode_state(state))
     sinks = state["sinks"]
     about = {"query": state["query"], "made_at": made_at, "logs": logs, "sinks": sinks}
@@ -284,9 +284,9 @@ def _check(draft: Path, origins: dict[str, dict[str, Any]]) -> dict[str, dict[st
         lineage, frames, consumed = _read_log(path)
         lineages[lineage.log_id] = (path.name, lineage)
         reached[path.name] = consumed
-        epoch = lineage.steps[-1].epoch if lineage.steps else 0
-        about = {"id": lineage.log_id, "epoch": epoch, "frames": frames, "tuples": lineage.end}
-        logs[path.name] = about
+        epoch, tag = lineage.steps[-1].who if lineage.steps else (0, 0)
+        about = {"id": lineage.log_id, "epoch": epoch, "tag": tag, "frames": frames}
+        logs[path.name] = about | {"tuples": lineage.end}
     for node, origin in origins.items():
         for channel, written in origin["channels"].items():
             known = read_lineage(written, node)

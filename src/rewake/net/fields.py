@@ -184,8 +184,8 @@ def _write_record(record: LogRecord | None) -> Any:
 def _read_optional_record(value: Any) -> LogRecord | None:
     if value is None:
         return None
-    if type(value) is not list or len(value) != 3:
-        raise WrongField("not a record of a log [log, epoch, sequence]")
+    if type(value) is not list or len(value) != 4:
+        raise WrongField("not a record of a log [log, epoch, sequence, tag]")
     return LogRecord(*(_read_count(each) for each in value))
 
 

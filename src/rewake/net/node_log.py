@@ -121,7 +121,8 @@ class NodeLog:
     @property
     def record(self) -> LogRecord:
         """How far it is durable, for those who will want to know whether it is still the same."""
-        return LogRecord(self._writer.descriptor.log_id, self._writer.epoch, self._writer.durable)
+        writer = self._writer
+        return LogRecord(writer.descriptor.log_id, writer.epoch, writer.durable, writer.tag)
 
     def durable(self) -> int:
         """How many frames are durable.  Raises Fenced or WriterFailed when no more will be."""

@@ -51,7 +51,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_record(value: object) -> bool:
-    if type(value) is not list or len(value) != 3:
+    if type(value) is not list or len(value) != 4:
         return False
-    log_id, epoch, sequence = value
-    return type(log_id) is int and log_id > 0 and _is_count(epoch) and _is_count(sequence)
+    log_id, *counts = value
+    return type(log_id) is int and log_id > 0 and all(_is_count(each) for each in counts)

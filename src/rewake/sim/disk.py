@@ -113,7 +113,7 @@ class TimedLog:
     def record(self) -> LogRecord:
         """How far the log is durable."""
         point = self._writer.point
-        return LogRecord(point.descriptor.log_id, point.epoch, self._writer.completed)
+        return LogRecord(point.descriptor.log_id, point.epoch, self._writer.completed, point.tag)
 
     def frames_backwards(self) -> Iterator[Frame]:
         """What recovery reads."""

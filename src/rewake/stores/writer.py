@@ -91,6 +91,11 @@ class LogWriter:
         return self._point.epoch
 
     @property
+    def tag(self) -> int:
+        """What tells it from another writer of this epoch."""
+        return self._point.tag
+
+    @property
     def recovered(self) -> int:
         """The sequence at which this writer began: the end of the log as it was found."""
         return self._point.frontier.sequence

@@ -219,7 +219,7 @@ def test_a_log_that_was_opened_is_remembered_at_once_and_told_to_the_next_attemp
     coordinator = Coordinator(plan("a"))
     register(coordinator, 1, "a")
     (persist,) = coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 0)), 1.0)
-    assert persist.state["logs"] == {"a": [7, 1, 0]}
+    assert persist.state["logs"] == {"a": [7, 1, 0, 0]}
     assert coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 20)), 2.0) == []
     (welcome,) = told(register(coordinator, 2, "a"), 2)
     assert welcome.log == LogRecord(7, 1, 20)
@@ -235,11 +235,11 @@ def test_how_far_a_log_is_durable_is_remembered_now_and_then_and_at_the_end():
         assert coordinator.heartbeat(1, beat, float(now_ms)) == []
         assert coordinator.tick(float(now_ms)) == []
     (persist,) = coordinator.tick(5_000.0)
-    assert persist.state["logs"] == {"a": [7, 1, 4_901]}
+    assert persist.state["logs"] == {"a": [7, 1, 4_901, 0]}
     assert coordinator.tick(5_050.0) == [], "nothing is new"
     coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 6_000)), 5_060.0)
     persist = next(each for each in coordinator.stop("enough") if isinstance(each, Persist))
-    assert persist.state["logs"] == {"a": [7, 1, 6_000]}
+    assert persist.state["logs"] == {"a": [7, 1, 6_000, 0]}
     (persist,) = coordinator.heartbeat(1, Heartbeat("a", 1, {}, LogRecord(7, 1, 6_001)), 5_070.0)
     assert Coordinator(plan("a"), persist.state).nodes["a"].log == LogRecord(7, 1, 6_001)
 
