@@ -84,6 +84,7 @@ class ShardRequest:
         """What goes before the tuples."""
         return {
             "request": "batch",
+            "at": ShardFolder(self.at).place,
             "shard": self.shard,
             "shards": self.shards,
             "query": self.query.hex(),
@@ -244,7 +245,8 @@ def wake_host(
     """Begin to start this executor's host if the folder's shards have lost theirs; do not wait.
 
     For those who know that tasks will need it soon: its imports take as long as theirs.  What goes
-    wrong here will go wrong there again, and be said.
+    wrong here will go wrong there again, and be said.  In a copy, the host of the original may be
+    taken for its own here: then the first task starts one.
     """
     folder = ShardFolder(at)
     if _running(folder.registration(watched())) is not None:
@@ -322,7 +324,7 @@ def _environment() -> dict[str, str]:
 
 
 def _running(registration: Path) -> Address | None:
-    """The address in a registration whose host holds its lock."""
+    """The address in a registration whose host holds its lock; a copied lock is held by nobody."""
     try:
         with registration.with_suffix(".lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -343,7 +345,7 @@ def stop_host(folder: ShardFolder, address: Address) -> None:
     """Tell a shard host to leave."""
     connection = _connect(address, folder.token())
     try:
-        connection.send_header({"request": "stop"})
+        connection.send_header({"request": "stop", "at": folder.place})
         _checked(connection.receive_header())
     finally:
         connection.close()

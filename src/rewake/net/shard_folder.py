@@ -14,6 +14,9 @@ is the address at which it answers.  There is no second record of who owns what.
 What always holds: `operator.json` and `token` appear whole, and the first to write them wins; a
 folder with another operator's state is refused and not changed.  The folder's id is drawn once, so
 a log is told from those of every other folder.
+
+A copy of the folder has the same id, token and claims: it is the same history.  That it is another
+place, which the hosts that its claims name do not serve, they say themselves.
 """
 
 from __future__ import annotations
@@ -60,6 +63,11 @@ class ShardFolder:
 
     def __init__(self, at: str) -> None:
         self.path = local_path(at)
+
+    @property
+    def place(self) -> str:
+        """How requests name this folder: by a path that all machines of the query see."""
+        return os.path.abspath(self.path)
 
     def shard(self, number: int) -> Path:
         """The folder of a shard's log."""

@@ -8,9 +8,10 @@ another has it), says in `hosts/` where it listens, and serves: a thread for eac
 lock for each shard.
 
 What always holds: there is one host for an executor and folder; nobody is served who does not know
-the token; it ends by itself when the watched process is gone, when it is told to, when nobody has
-asked for `IDLE_SECONDS`, or when its folder has been removed.  Killed at any moment, it loses
-nothing: what it has answered is durable, and a successor's claim fences it.
+the token, or asks for another folder, be it a copy; it ends by itself when the watched process is
+gone, when it is told to, when nobody has asked for `IDLE_SECONDS`, or when its folder has been
+removed or replaced.  Killed at any moment, it loses nothing: what it has answered is durable, and a
+successor's claim fences it.
 
 Heavy modules are imported, and a recovery is rehearsed, while tasks already connect and send.
 """
@@ -77,6 +78,7 @@ class ShardHost:
     def __init__(self, at: str, listen: str, *, idle_seconds: float) -> None:
         self.folder = ShardFolder(at)
         self._token = self.folder.token()
+        self._opened = os.stat(self.folder.path)
         self._idle_seconds = idle_seconds
         self._socket = socket.create_server((listen, 0), backlog=256)
         leave_unpaced(self._socket, listen)
@@ -112,6 +114,17 @@ class ShardHost:
         """Whether nobody has asked for long."""
         with self._guard:
             return not self._busy and time.monotonic() - self._asked > self._idle_seconds
+
+    def serves(self, place: str) -> bool:
+        """Whether a path leads to the folder that was opened; so must the path of this host.
+
+        Both are looked up here, because device numbers differ from machine to machine.
+        """
+        try:
+            found = [os.stat(each) for each in (self.folder.path, place)]
+        except OSError:
+            return False
+        return all(os.path.samestat(each, self._opened) for each in found)
 
     def close(self) -> None:
         """Serve nobody any more, and give the logs back."""
@@ -185,6 +198,7 @@ class ShardHost:
 
     def _answer(self, connection: ShardConnection, header: dict[str, Any]) -> None:
         try:
+            self._check_folder(str(header.get("at")))
             if header.get("request") == "batch":
                 self._batch(connection, header)
             elif header.get("request") == "stop":
@@ -198,6 +212,14 @@ class ShardHost:
             if not isinstance(error, RewakeError):
                 _say(f"{type(error).__name__}: {error}")
             connection.send_header({"error": _known_name(error), "message": str(error)})
+
+    def _check_folder(self, place: str) -> None:
+        """Raise when the request is for another folder: a copy has this one's token and claims."""
+        if not self.serves(place):
+            raise NotOwner(
+                f"this host ({holder_text(self.address)}) serves {self.folder.place}, not {place}; "
+                "a copy has hosts of its own"
+            )
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -364,10 +386,13 @@ def _serve_while_wanted(
     draft.rename(registration)
     threading.Thread(target=_prepare, args=(host.folder,), daemon=True).start()
     while not host.stopping.wait(_LOOK_SECONDS):
-        if not watched.alive or host.idle or not registration.exists():
+        here = host.serves(host.folder.place)
+        if not watched.alive or host.idle or not here or not registration.exists():
             break
-    with suppress(FileNotFoundError):
-        registration.unlink()
+    # In another folder it would be that of another host.
+    if host.serves(host.folder.place):
+        with suppress(FileNotFoundError):
+            registration.unlink()
     host.close()
     # Threads that wait for peers must not keep it.
     os._exit(0)

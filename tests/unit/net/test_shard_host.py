@@ -27,6 +27,7 @@ from rewake.model.errors import (
     BadPeer,
     CheckpointWithoutLog,
     LogBehindCheckpoint,
+    NotOwner,
     OtherOperator,
     OtherQuery,
     OtherRows,
@@ -113,6 +114,56 @@ def swap(one: Path, other: Path) -> None:
     aside = one.with_name("aside")
     for source, target in ((one, aside), (other, one), (aside, other)):
         source.rename(target)
+
+
+def test_a_copy_of_a_folder_is_served_by_a_host_of_its_own(tmp_path: Path) -> None:
+    """While the host of the original lives, which the copied claims and registration name."""
+    at, copy = tmp_path / "at", tmp_path / "copy"
+    with executors(copy), executors(at) as (executor,):
+        for shard in range(2):
+            executor.ask(at, 0, [(1, 10)], shard=shard)
+        shutil.copytree(at, copy)
+        original = _logs(at)
+        with pytest.raises(NotOwner, match=f"serves {at}, not {copy}"):
+            shard_client.stop_host(ShardFolder(str(copy)), _address(at, executor.identity))
+        for shard in range(2):
+            assert executor.ask(copy, 1, [(1, 5)], shard=shard) == [(1, 15)]
+        assert executor.ask(copy, 2, [(1, 6), (1, 7)]) == [(1, 13)]
+        assert _logs(at) == original, "what is for the copy stays out of the original"
+        copied = _logs(copy)
+        assert executor.ask(at, 1, [(1, 100)]) == [(1, 110)]
+        assert _logs(copy) == copied
+        assert executor.host(copy) != executor.host(at)
+
+
+def test_a_host_leaves_when_a_copy_is_put_in_the_place_of_its_folder(tmp_path: Path) -> None:
+    """So that the folder which was moved aside, and holds its lock, gets a host of its own."""
+    at, aside = tmp_path / "at", tmp_path / "aside"
+    with executors(aside), executors(at) as (executor,):
+        executor.ask(at, 0, [(1, 10)])
+        former = executor.host(at)
+        os.kill(former, signal.SIGSTOP)  # it shall see both at once
+        at.rename(aside)
+        shutil.copytree(aside, at)
+        os.kill(former, signal.SIGCONT)
+        assert executor.ask(aside, 1, [(1, 5)]) == [(1, 15)]
+        assert executor.ask(at, 1, [(1, 6)]) == [(1, 16)]
+        until(lambda: not alive(former))
+
+
+def test_a_folder_under_another_name_is_the_same_folder(tmp_path: Path) -> None:
+    """A link to it is no copy: its host goes on."""
+    at, link = tmp_path / "at", tmp_path / "link"
+    with executors(at) as (executor,):
+        executor.ask(at, 0, [(1, 10)])
+        link.symlink_to(at)
+        results, figures = executor.ask_all(link, 1, [(1, 5)])
+        assert (results, figures["epoch"]) == ([(1, 15)], 0)
+
+
+def _logs(at: Path) -> dict[Path, bytes]:
+    """All that is in the folders of the shards."""
+    return {path: path.read_bytes() for path in at.glob("shard-*/*") if path.is_file()}
 
 
 def test_a_shard_without_rows_records_the_batch_all_the_same(tmp_path: Path) -> None:
