@@ -55,7 +55,11 @@ from rewake.stores.local import LocalStore
 STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
 _ALARMING = frozenset({"lost", "silent", "failed"})
-_log = logging.getLogger("rewake")
+# Nodes die and come back, and a query that fails raises: that is told to who asks for it alone.
+_log = logging.getLogger("rewake.nodes")
+_log.addHandler(logging.NullHandler())
+# What nobody would notice otherwise goes to stderr where nobody has configured logging.
+_warnings = logging.getLogger("rewake")
 # How long a state for which there is no room waits until it is written again.
 _FULL_SECONDS = 0.25
 
@@ -262,7 +266,7 @@ class CoordinatorHost:
             case Heartbeat(node=node):
                 self._note_recovery(node, message.progress)
                 if warning := self._late.heard(node, message.progress):
-                    _log.warning("query %s: %s", self._coordinator.plan.query, warning)
+                    _warnings.warning("query %s: %s", self._name, warning)
                 return self._coordinator.heartbeat(number, message, now_ms)
             case Finished(node=node):
                 self._points.hit("coordinator.finished_node")
