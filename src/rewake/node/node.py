@@ -127,7 +127,6 @@ class Node:
         self._durable_end = self._end
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
-        self._acked = [0] * len(plan.inputs)
         self._needed = list(self._starts)
         self._delivered = list(self._starts)
         self._frame_marks = FrameMarks()
