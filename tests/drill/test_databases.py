@@ -16,7 +16,8 @@ from rewake.connectors import ItemSource, ItemStream
 from rewake.connectors.sql_sink import SqlSink
 from rewake.graph.lookups import lookup
 from rewake.graph.query import Query
-from rewake.net.running import QueryFailed, RunningQuery, start_processes
+from rewake.model.errors import QueryFailed
+from rewake.net.running import RunningQuery, start_processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "connectors"))
 

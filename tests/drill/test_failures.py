@@ -10,8 +10,8 @@ import pytest
 from drill_queries import WINDOW, failing, overflowing
 from drill_vocabulary import Drill, alive, durable_results, expected
 
+from rewake.model.errors import QueryFailed
 from rewake.net.client import ENDPOINT_FILE
-from rewake.net.running import QueryFailed
 
 
 def test_a_function_that_raises_ends_the_query_with_its_error(tmp_path: Path) -> None:

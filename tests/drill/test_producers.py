@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
+from kill_table import fired
 
 import rewake
-from rewake.model.errors import ProducerSuperseded, UsageError
+from rewake.model.errors import OperatingFault, ProducerSuperseded, QueryFailed, UsageError
 from rewake.net.client import Producer
+from rewake.net.kill_points import Fault
 
 SCHEMA = pa.schema([("name", pa.string()), ("at", pa.int64())])
 # Writes rows "name, position" up to a number of them, then says how far it was told.
@@ -161,6 +163,58 @@ def test_an_end_that_was_flushed_outlives_the_entry(tmp_path: Path) -> None:
         b.flush()
         b.close()
         assert running.await_end(PATIENCE_SECONDS), running.status()
+
+
+@pytest.mark.parametrize("place", ["inside", "outside", "closed"])
+def test_an_end_that_nobody_confirmed_is_found_in_the_log_of_a_query_that_is_over(
+    tmp_path: Path, place: str
+) -> None:
+    """The entry dies with the end durable and unsaid, and has come to its own when one asks."""
+    faults = [Fault("entry", "channel.before_Confirm")]
+    folder = tmp_path / "q"
+    with rewake.start_processes(entered(), folder, faults=faults) as running:
+        running.await_start()
+        inside = place == "inside"
+        producer = running.produce("entry") if inside else rewake.produce(folder, "entry")
+        producer.end()
+        until(lambda: not running.active)
+        if place != "closed":
+            producer.flush()
+    producer.flush()
+    assert fired(folder) == ["channel.before_Confirm"]
+    producer.close()
+
+
+def test_a_producer_of_a_query_that_was_stopped_hears_what_is_not_confirmed(tmp_path: Path) -> None:
+    """Not after patience; and whoever goes on under its name begins behind what is durable."""
+    folder = tmp_path / "q"
+    with rewake.start_processes(entered(), folder) as running:
+        running.await_start()
+        producer = running.produce("entry")
+        send(producer, rows("a", 0, 10))
+    producer.send(rows("a", 10, 20))
+    with pytest.raises(OperatingFault, match="sent from position 10 on; run it again"):
+        producer.flush()
+    producer.close()
+    with rewake.start_processes(entered(), folder) as running, running.produce("entry") as again:
+        assert again.position == 10
+
+
+def test_clients_hear_why_their_query_failed(tmp_path: Path) -> None:
+    """At once, in the words of the node; a stream that was cut off does not pass for one at end."""
+    query = rewake.Query("producers")
+    query.entry("entry", SCHEMA).to_stream("entry").map(twice="at + at").to_stream("twice")
+    with rewake.start_processes(query, tmp_path / "q") as running:
+        running.await_start()
+        with running.produce("entry") as producer, running.subscribe("entry") as subscription:
+            send(producer, rows("a", 0, 10))
+            assert subscription.read(PATIENCE_SECONDS) is not None
+            producer.send(pa.record_batch({"name": ["a"], "at": [2**62]}, SCHEMA))
+            until(lambda: not running.active)
+            with pytest.raises(QueryFailed, match="overflow"):
+                send(producer, rows("a", 0, 1))
+            with pytest.raises(QueryFailed, match="overflow"):
+                list(subscription)
 
 
 def test_a_producer_stays_with_its_shard_of_an_entry(tmp_path: Path) -> None:

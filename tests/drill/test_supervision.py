@@ -11,7 +11,7 @@ from drill_vocabulary import Drill, alive, fork_servers, until
 from node_functions import WAYS, LeavesWhenLoaded, leaving
 from test_silence import ByHand
 
-from rewake.net.running import QueryFailed
+from rewake.model.errors import QueryFailed
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rewake.connectors import FileSink
 from rewake.graph.query import Query
 from rewake.model.errors import RewakeError
-from rewake.net.running import QueryFailed, start_processes
+from rewake.net.running import start_processes
 from rewake.operators.windows import count_window
 
 SCHEMA = pa.schema([("producer", pa.int64()), ("number", pa.int64()), ("key", pa.int64())])
@@ -41,7 +41,7 @@ def main() -> int:
     try:
         with start_processes(query_in(folder), folder / "query") as running:
             running.await_end()
-    except (RewakeError, QueryFailed) as error:
+    except RewakeError as error:
         sys.stderr.write(f"refused: {type(error).__name__}: {error}\n")
         return REFUSED
     return 0

@@ -26,7 +26,8 @@ from task_vocabulary import alive, require_spark, until
 import rewake
 from rewake.lab.drill.run import Watcher
 from rewake.lab.drill.starting_gun import fire
-from rewake.net.running import QueryFailed, RunningQuery
+from rewake.model.errors import QueryFailed
+from rewake.net.running import RunningQuery
 from rewake.spark.job import SparkNodes
 from rewake.spark.slots import TooFewSlots
 
@@ -203,7 +204,7 @@ from pyspark.sql import SparkSession
 from query_vocabulary import ALL, read_some, small
 from test_queries import _broken
 import rewake
-from rewake.net.running import QueryFailed
+from rewake.model.errors import QueryFailed
 from rewake.spark.start import start
 
 def no_session():

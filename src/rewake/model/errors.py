@@ -169,3 +169,11 @@ class BadPeer(OperatingFault):
 
 class NotAllowed(BadPeer):
     """A peer said what its token does not allow, such as a client that registers as a node."""
+
+
+class QueryFailed(RewakeError):
+    """A node reported an error that a restart would not cure."""
+
+
+class MisfitQuery(QueryFailed, HistoryMismatch):
+    """Its logs, its sinks and the coordinator's state are not of one history; nothing was lost."""

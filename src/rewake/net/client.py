@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from rewake.model.connectors import SourceReader
-from rewake.model.errors import OperatingFault, SchemaMismatch, UsageError
+from rewake.model.errors import OperatingFault, QueryFailed, SchemaMismatch, UsageError
 from rewake.model.schemas import difference
 from rewake.model.stream_event import IDLE, StreamEvent
 from rewake.net.authentication import Token
@@ -39,7 +39,8 @@ from rewake.node.messages import (
 )
 from rewake.node.outbox import Outbox
 from rewake.node.packets import event_of
-from rewake.node.producers import MOST_WINDOW_BYTES
+from rewake.node.producers import MOST_WINDOW_BYTES, Known, producers_of
+from rewake.stores import open_log_reader
 from rewake.stores.places import local_path
 
 ENDPOINT_FILE = "endpoint.json"
@@ -227,6 +228,8 @@ class Subscription(Client):
         super().__init__(endpoint)
         self._past = past
         self._log: SourceReader | None = None
+        # Why the query came to its end before its streams did, if so.
+        self._failure = ""
         self._stream = stream
         self._schema = schema
         self._shard = shard
@@ -275,6 +278,7 @@ class Subscription(Client):
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
                 return
+        self._failure = found.error
         self._log = None if self._past is None else self._past(self.position)
         if self._log is None:
             self._loop.run_once(_RETRY_SECONDS)
@@ -282,8 +286,10 @@ class Subscription(Client):
     def _read_log(self, log: SourceReader) -> StreamEvent | None:
         event = log.read(0.0)
         if event is None:
-            self.ended = True
             log.close()
+            if self._failure:
+                raise QueryFailed(self._failure)
+            self.ended = True
             return None
         return self._fresh(event)
 
@@ -344,6 +350,8 @@ class Producer(Client):
     continue at `position`.  A later producer of the same name supersedes this one, which hears so
     by `ProducerSuperseded` from whatever it does next.  Producers that write at once need names of
     their own.
+
+    `folder` is that of the query: once it is over, the entry's log says what nobody confirmed.
     """
 
     def __init__(
@@ -354,6 +362,7 @@ class Producer(Client):
         name: str = "producer",
         shard: int = 0,
         window_bytes: int = 8 << 20,
+        folder: Path | None = None,
     ) -> None:
         if not 0 < window_bytes <= MOST_WINDOW_BYTES:
             raise UsageError(
@@ -365,6 +374,7 @@ class Producer(Client):
         self._entry = entry
         self._shard = shard
         self._window_bytes = window_bytes
+        self._folder = folder
         self._connection: Connection | None = None
         try:
             self._connect()
@@ -421,13 +431,33 @@ class Producer(Client):
 
     def _dial(self) -> None:
         self._connection = None
-        place = self._place_in(self._find(self._entry))
+        try:
+            found = self._find(self._entry)
+        except OperatingFault:
+            if self._folder is None or (self._folder / ENDPOINT_FILE).exists():
+                raise
+            # A driver that dies leaves it; one that ends takes it away when its nodes have left.
+            found = Found(self._entry, 0, over=True)
+        # Only when its node is gone: before, the log may not say all.
+        place = None if found.over and not found.places else self._place_in(found)
         if place is None:
-            self._loop.run_once(_RETRY_SECONDS)
+            self._wait_or_settle(found)
             return
         node, _, host, port, epoch = place
         self._connection = self._open((host, port), self._outbox.hello(node))
         self._place = (node, epoch)
+
+    def _wait_or_settle(self, found: Found) -> None:
+        """The entry does not run: it will again, or its log says what there is to say."""
+        node, _ = self._place
+        if not found.over:
+            self._loop.run_once(_RETRY_SECONDS)
+        elif found.error:
+            raise QueryFailed(found.error)
+        elif self._folder is None or not node:
+            raise OperatingFault(f"the query is over, and its entry {self._entry!r} with it")
+        else:
+            self._outbox.over(_producers_in_log(self._folder / "nodes" / node))
 
     def _place_in(self, found: Found) -> list[Any] | None:
         """Where the entry's node runs: the same one always; None when it does not run now."""
@@ -490,4 +520,12 @@ def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any
 
 def produce(folder: str | Path, entry: str, **options: Any) -> Producer:
     """Send tuples into an entry of the query that runs in `folder`; options as of `Producer`."""
-    return Producer(Endpoint.of(folder), entry, **options)
+    return Producer(Endpoint.of(folder), entry, folder=local_path(folder), **options)
+
+
+def _producers_in_log(path: Path) -> Mapping[str, Known]:
+    """Which producers the log of an entry's node knows; none when it keeps no log."""
+    if not path.is_dir():
+        return {}
+    with open_log_reader(path) as reader:
+        return producers_of(reader.frames_backwards())[0]

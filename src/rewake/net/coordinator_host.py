@@ -298,7 +298,7 @@ class CoordinatorHost:
             for node, output in places
             if node in peers
         ]
-        return Found(stream, len(places), found)
+        return Found(stream, len(places), found, self.ended.is_set(), self.error or "")
 
     def closed(self, connection: Connection) -> None:
         """A node died, or a client left."""

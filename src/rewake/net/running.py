@@ -14,7 +14,7 @@ import pyarrow as pa
 from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
-from rewake.model.errors import HistoryMismatch, OperatingFault, RewakeError, UsageError
+from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
 from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
 from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of
@@ -27,14 +27,6 @@ from rewake.node.coordinator import MISSING_AFTER_MS
 from rewake.node.failure_detector import SUSPECT_AFTER_MS
 from rewake.node.limits import NodeLimits
 from rewake.stores.places import local_path
-
-
-class QueryFailed(RewakeError):
-    """A node reported an error that a restart would not cure."""
-
-
-class MisfitQuery(QueryFailed, HistoryMismatch):
-    """Its logs, its sinks and the coordinator's state are not of one history; nothing was lost."""
 
 
 class RunningQuery:
@@ -195,7 +187,7 @@ class RunningQuery:
 
     def produce(self, entry: str, *, name: str = "producer", shard: int = 0) -> Producer:
         """Send tuples into an entry; several producers at once each need a name of their own."""
-        return Producer(self.endpoint, entry, name=name, shard=shard)
+        return Producer(self.endpoint, entry, name=name, shard=shard, folder=self.folder)
 
     def signal_node(self, node: str, sign: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to the process of a node, as an accident would; its pid."""

@@ -216,9 +216,12 @@ class Find:
 class Found:
     """Where its shards are, of those that run now: [node, output, host, port, epoch] each.
 
-    `shards` is how many there are in all; 0: the query has no such stream.
+    `shards` is how many there are in all; 0: the query has no such stream.  `over`: no node will
+    run again; then `error` says why, if the query failed.
     """
 
     stream: str
     shards: int
     places: list[list[Any]] = field(default_factory=list)
+    over: bool = False
+    error: str = ""

@@ -12,6 +12,7 @@ not be, and who took over its name knows.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from rewake.model.schemas import difference
 from rewake.model.stream_event import StreamEvent
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused
 from rewake.node.packets import packet_of
+from rewake.node.producers import Known
 
 
 class Outbox:
@@ -124,13 +126,36 @@ class Outbox:
     def refused(self, message: Refused) -> None:
         """The entry wants nothing of this producer."""
         if message.fenced:
-            self._error = ProducerSuperseded(
-                f"producer {self.name!r} of entry {self.entry!r} cannot go on: {message.reason}. "
-                f"Its tuples before position {self.acknowledged} are durable; who took over the "
-                "name knows of the others. Producers that write at once need names of their own"
-            )
+            self._superseded(message.reason)
         else:
             self._error = OperatingFault(f"the entry {self.entry!r} refused: {message.reason}")
+
+    def over(self, known: Mapping[str, Known]) -> None:
+        """The query is over, so nobody confirms any more; the entry's log knows these producers.
+
+        An entry that has come to its end has all of everybody durable.  One that was cut off may
+        have written what was never synced.
+        """
+        mine = known.get(self.name, Known())
+        if mine.epoch > self._epoch:
+            self._superseded(f"its epoch {self._epoch} was superseded by {mine.epoch}")
+        elif mine.ended and all(each.ended for each in known.values()):
+            self.acknowledged = max(self.acknowledged, mine.position)
+            while self._packets:
+                self._drop()
+        elif self._packets:
+            self._error = OperatingFault(
+                f"the query is over, and nobody confirms what producer {self.name!r} sent from "
+                f"position {self.acknowledged} on; run it again, and a producer of this name "
+                "goes on behind what is durable"
+            )
+
+    def _superseded(self, reason: str) -> None:
+        self._error = ProducerSuperseded(
+            f"producer {self.name!r} of entry {self.entry!r} cannot go on: {reason}. "
+            f"Its tuples before position {self.acknowledged} are durable; who took over the "
+            "name knows of the others. Producers that write at once need names of their own"
+        )
 
     def _drop(self) -> None:
         self.bytes -= self._packets.popleft().size

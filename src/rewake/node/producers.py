@@ -40,7 +40,15 @@ from rewake.node.input_merge import InputMerge
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused
 from rewake.node.packets import event_of
 
-__all__ = ["MOST_PRODUCERS", "MOST_WINDOW_BYTES", "Known", "Note", "Producers", "producers_in"]
+__all__ = [
+    "MOST_PRODUCERS",
+    "MOST_WINDOW_BYTES",
+    "Known",
+    "Note",
+    "Producers",
+    "producers_in",
+    "producers_of",
+]
 
 MOST_PRODUCERS: Final = 1024
 # What one producer may have sent that it was not told to be durable, before its next packet.
@@ -275,22 +283,7 @@ class Producers:
 
     def recover(self, frames: Iterable[Frame]) -> None:
         """Know what the log knows; `frames` newest first, read as far as is necessary."""
-        found: dict[str, Known] = {}
-        count, everyone, frame = 0, True, None
-        for frame in frames:
-            some, everyone = producers_in(frame)
-            found = some | found
-            count += 1
-            if everyone:
-                break
-        if frame is not None and not everyone:
-            raise DamagedLog(
-                f"the log says of its producers only what changed since frame {frame.sequence}: it "
-                "was trimmed too far; restore the older segments",
-                segment=frame.segment,
-                offset=frame.offset,
-                sequence=frame.sequence,
-            )
+        found, count = producers_of(frames)
         self._arrived, self._written = dict(found), found
         self._frames = count or MOST_PRODUCERS
         if self._ended:
@@ -304,6 +297,27 @@ class Producers:
         for name, known in self._written.items():
             assert known.position <= self._arrived[name].position, "wrote what has not arrived"
             assert known.epoch <= self._arrived[name].epoch, "wrote a claim that nobody made"
+
+
+def producers_of(frames: Iterable[Frame]) -> tuple[dict[str, Known], int]:
+    """All producers a log knows, and how many of its newest frames say so; newest frame first."""
+    found: dict[str, Known] = {}
+    count, everyone, frame = 0, True, None
+    for frame in frames:
+        some, everyone = producers_in(frame)
+        found = some | found
+        count += 1
+        if everyone:
+            break
+    if frame is not None and not everyone:
+        raise DamagedLog(
+            f"the log says of its producers only what changed since frame {frame.sequence}: it "
+            "was trimmed too far; restore the older segments",
+            segment=frame.segment,
+            offset=frame.offset,
+            sequence=frame.sequence,
+        )
+    return found, count
 
 
 def producers_in(frame: Frame) -> tuple[dict[str, Known], bool]:

@@ -23,12 +23,12 @@ import rewake
 from rewake.connectors import FileSink, read_parts
 from rewake.graph.query import Query
 from rewake.lab.drill.queries import ItemDrill
-from rewake.model.errors import OperatingFault, StorageFault, UsageError
+from rewake.model.errors import OperatingFault, QueryFailed, StorageFault, UsageError
 from rewake.net.authentication import Token
 from rewake.net.client import Endpoint, Subscription
 from rewake.net.connection import Connection
 from rewake.net.loop import Loop
-from rewake.net.running import QueryFailed, RunningQuery
+from rewake.net.running import RunningQuery
 from rewake.node.messages import Find, Found, Subscribe
 
 PATIENCE_SECONDS = 40.0
