@@ -62,7 +62,38 @@ def read_manifest(backup: Path) -> dict[str, Any]:
         raise UnsupportedVersion(
             f"{backup} has format {manifest.get('format')!r}; this program reads {FORMAT}"
         )
+    _check_manifest(manifest, backup / MANIFEST)
     return manifest
+
+
+def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
+    """Raise DamagedData unless all is of its kind: a checksum does not say who wrote it."""
+    logs, sinks, files = (manifest.get(name) for name in ("logs", "sinks", "files"))
+    texts = [manifest.get("query"), manifest.get("made_at")]
+    right = (
+        type(logs) is dict
+        and type(sinks) is list
+        and type(files) is dict
+        and all(type(log) is dict and _is_count(log.get("tuples")) for log in logs.values())
+        and all(type(text) is str for text in [*texts, *sinks])
+        and all(_is_entry(entry) for entry in files.values())
+    )
+    if not right:
+        raise DamagedData(f"{path} is damaged (it lacks something); use another backup")
+    for name in files:
+        # As they are written, so that none leads out of the folder.
+        if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+            raise DamagedData(
+                f"{path} names a file that is in no backup: {name!r:.200}; use another backup"
+            )
+
+
+def _is_entry(entry: Any) -> bool:
+    return type(entry) is dict and _is_count(entry.get("size")) and type(entry.get("sha256")) is str
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _copy(source: Path, to: Path, name: str, entry: dict[str, Any]) -> None:
