@@ -68,7 +68,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
     """Raise DamagedData unless all is of its kind: a checksum does not say who wrote it."""
-    logs, sinks, files = (manifest.get(name) for name in ("logs", "sinks", "files"))
+    logs, sinks, files = manifest.get("logs"), manifest.get("sinks"), manifest.get("files")
     texts = [manifest.get("query"), manifest.get("made_at")]
     right = (
         type(logs) is dict
@@ -80,7 +80,7 @@ def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
     )
     if not right:
         raise DamagedData(f"{path} is damaged (it lacks something); use another backup")
-    for name in files:
+    for name in manifest["files"]:
         # As they are written, so that none leads out of the folder.
         if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise DamagedData(
