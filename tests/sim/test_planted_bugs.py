@@ -1,6 +1,6 @@
 """The simulator finds bugs: each of these breaks one rule on purpose."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from rewake.node.input_merge import InputMerge
 from rewake.node.messages import Begins, Produce, Refused
 from rewake.node.node import Node
 from rewake.node.outbox import Outbox
-from rewake.node.producers import Note, Producers
+from rewake.node.producers import Known, Note, Producers
 from rewake.sim.cluster import Kinds
 
 MOST_SEEDS = 150
@@ -170,6 +170,13 @@ class ForgetsWatermarks(Outbox):
             self._drop()
 
 
+class WaitsForAnAnswer(Outbox):
+    """Waits for who has left to confirm its end, and never asks the log."""
+
+    def over(self, known: Mapping[str, Known]) -> None:
+        """Does not look."""
+
+
 PLANTED = {
     "forwards before durable": Kinds(node=ForwardsBeforeDurable),
     "forgets the order of channels": Kinds(node=ForgetsTheOrder),
@@ -186,6 +193,7 @@ OF_PRODUCERS = {
     "does not write whose tuples are": Kinds(node=with_producers(WritesClaimsOnly)),
     "claims a producer's name again": Kinds(outbox=ClaimsAgain),
     "takes the end for durable": Kinds(outbox=ForgetsWatermarks),
+    "waits for who has left": Kinds(outbox=WaitsForAnAnswer),
 }
 # Where the search begins, so that it is short.
 FIRST = {

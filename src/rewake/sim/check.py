@@ -13,9 +13,12 @@ from collections.abc import Iterable
 from rewake.graph.plan import Plan
 from rewake.log.frame import Frame
 from rewake.log.log import Log
+from rewake.model.errors import ProducerSuperseded
 from rewake.node.packets import packet_in
+from rewake.node.producers import producers_of
 from rewake.sim.client import Client
 from rewake.sim.disk import Disk, TimedLog
+from rewake.sim.producer import Producer
 
 
 class Archive:
@@ -121,3 +124,18 @@ def check_client(archive: Archive, client: Client) -> None:
         assert bytes(packet.payload) == bytes(known.payload), f"{client.name} got other tuples"
         at = packet.end
     assert not client.finished or at == archive.tuples(client.node), f"{client.name} misses tuples"
+
+
+def check_producer(archive: Archive, producer: Producer) -> None:
+    """A producer that lives to the end of the query knows that all it sent is durable."""
+    if not producer.alive or producer.script.entry not in archive.frames:
+        return
+    frames = archive.frames[producer.script.entry]
+    outbox = producer.outbox
+    outbox.over(producers_of(reversed(frames))[0])
+    try:
+        outbox.check()
+    except ProducerSuperseded:
+        return
+    assert outbox.empty, f"{producer.name} does not know what became of what it sent"
+    assert outbox.acknowledged == outbox.position, f"{producer.name} was told too little"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rewake.node.limits import NodeLimits
-from rewake.sim.check import check_client
+from rewake.sim.check import check_client, check_producer
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule
 from rewake.sim.operator_scenarios import operator_scenario
@@ -68,6 +68,8 @@ def run_seed(
             cluster.archive.complete(name, cluster.disks[name])
         for client in cluster.clients:
             check_client(cluster.archive, client)
+        for producer in cluster.producers:
+            check_producer(cluster.archive, producer)
         checked = judge(scenario, cluster)
     except Exception as error:  # whatever it is, it is this seed's outcome
         where = traceback.format_exc(limit=-4)
