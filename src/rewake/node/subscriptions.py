@@ -234,7 +234,10 @@ class Subscriptions:
         return commands
 
     def restart(self, position: int) -> None:
-        """Output is produced again from `position` on."""
+        """Output is produced again from `position` on; the log it comes from is no shorter now."""
+        if self._lineage is not None:
+            end = max(self._lineage.end, *(queue.end for queue in self.queues))
+            self._lineage = replace(self._lineage, end=end)
         for queue in self.queues:
             queue.restart(position)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rewake.log.lineage import Lineage, Step
 from rewake.model.errors import HistoryMismatch, OutOfRange
 from rewake.node.commands import Answer, Disconnect, ReadLog, Send
 from rewake.node.limits import NodeLimits
@@ -112,6 +113,18 @@ def test_a_client_does_not_decide_where_a_transparent_output_begins():
     assert Answer(3, Begins(40, 1)) in outputs.subscribed(
         3, subscribe("client", epoch=0, position=40)
     )
+
+
+def test_an_output_that_is_made_again_says_no_shorter_log_than_before():
+    """Else a consumer that is further on would take its upstream for an older copy."""
+    outputs, _ = subscriptions(Kept.UPSTREAM)
+    outputs.subscribed(1, subscribe())
+    outputs.inherit(Lineage(7, (Step(1, 0),), end=10))
+    outputs.offer([packet(0, 300)])
+    outputs.restart(170)  # for another consumer, when the upstream is away
+    commands = outputs.subscribed(2, subscribe(epoch=2, position=300))
+    (answer,) = (each for each in commands if isinstance(each, Answer))
+    assert answer.message.lineage.end == 300
 
 
 def test_what_amnesia_lost_is_a_gap():
