@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from rewake.connectors.log_stream import StreamSource
+from rewake.log.layout import DESCRIPTOR
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import OperatingFault, QueryFailed, SchemaMismatch, UsageError
 from rewake.model.schemas import difference
@@ -44,6 +46,7 @@ from rewake.stores import open_log_reader
 from rewake.stores.places import local_path
 
 ENDPOINT_FILE = "endpoint.json"
+STREAMS_FILE = "streams.json"
 _RETRY_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 _REFUSED_SECONDS = 3.0
@@ -207,8 +210,8 @@ class Client:
 class Subscription(Client):
     """Reads one shard of a stream from a position on, live.
 
-    `past` opens the stream's log at a position once the query is over and its nodes have left, and
-    gives None before.
+    `past` opens the stream's log at a position: it is asked once the query is over and the node
+    has left.
     """
 
     def __init__(
@@ -220,7 +223,7 @@ class Subscription(Client):
         shard: int | None = None,
         position: int = 0,
         name: str = "client",
-        past: Callable[[int], SourceReader | None] | None = None,
+        past: Callable[[int], SourceReader] | None = None,
     ) -> None:
         written = endpoint.streams.get(stream, schema)
         if wrong := difference(schema, written, "the schema that was given", f"stream {stream!r}"):
@@ -278,10 +281,25 @@ class Subscription(Client):
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
                 return
-        self._failure = found.error
-        self._log = None if self._past is None else self._past(self.position)
-        if self._log is None:
+        if found.over:
+            self._turn_to_the_log(found)
+        else:
             self._loop.run_once(_RETRY_SECONDS)
+
+    def _turn_to_the_log(self, found: Found) -> None:
+        """No node will serve the stream again."""
+        self._failure = found.error
+        try:
+            if self._past is None:
+                raise OperatingFault(
+                    f"the query is over, and nobody serves stream {self._stream!r} any more; read "
+                    "it from its log (rewake.subscribe does, or spark.read.format('rewake'))"
+                )
+            self._log = self._past(self.position)
+        except OperatingFault:
+            if self._failure:
+                raise QueryFailed(self._failure) from None
+            raise
 
     def _read_log(self, log: SourceReader) -> StreamEvent | None:
         event = log.read(0.0)
@@ -514,8 +532,33 @@ class Producer(Client):
 
 
 def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any) -> Subscription:
-    """Read a stream of the query that runs in `folder`, live; options as of `Subscription`."""
-    return Subscription(Endpoint.of(folder), stream, schema, **options)
+    """Read a stream of the query that runs in `folder`, live; options as of `Subscription`.
+
+    When the query comes to its end, the rest is read from the log.
+    """
+    place = local_path(folder)
+
+    def past(position: int) -> SourceReader:
+        places = json.loads((place / STREAMS_FILE).read_bytes())["streams"]
+        node, output = places[stream][options.get("shard") or 0]
+        return past_of(place, stream, node, output, schema, position)
+
+    return Subscription(Endpoint.of(folder), stream, schema, **{"past": past} | options)
+
+
+def past_of(
+    folder: Path, stream: str, node: str, output: int, schema: pa.Schema, position: int
+) -> SourceReader:
+    """The log of a stream whose query is over, at a position."""
+    log = folder / "nodes" / node
+    if not (log / DESCRIPTOR).is_file():
+        raise OperatingFault(
+            f"the query is over, and stream {stream!r} has no log; read it while the query runs, "
+            "or keep it with .to_stream(...)"
+        )
+    reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
+    reader.seek(position)
+    return reader
 
 
 def produce(folder: str | Path, entry: str, **options: Any) -> Producer:

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
+from rewake.model.connectors import SourceReader
 from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
 from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
-from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of
+from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of, past_of
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
@@ -154,15 +154,8 @@ class RunningQuery:
         node, output = places[shard or 0]
         schema = self.plan.node(node).outputs[output].schema
 
-        def past(position: int) -> StreamReader | None:
-            if self.active:
-                return None
-            if not self.plan.node(node).logs:
-                raise OperatingFault(f"the query is over, and stream {stream!r} has no log")
-            log = self.folder / "nodes" / node
-            reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
-            reader.seek(position)
-            return reader
+        def past(position: int) -> SourceReader:
+            return past_of(self.folder, stream, node, output, schema, position)
 
         return Subscription(
             self.endpoint, stream, schema, shard=shard, position=position, name=name, past=past
