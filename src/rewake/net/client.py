@@ -23,7 +23,13 @@ import pyarrow as pa
 from rewake.connectors.log_stream import StreamSource
 from rewake.log.layout import DESCRIPTOR
 from rewake.model.connectors import SourceReader
-from rewake.model.errors import OperatingFault, QueryFailed, SchemaMismatch, UsageError
+from rewake.model.errors import (
+    MisfitQuery,
+    OperatingFault,
+    QueryFailed,
+    SchemaMismatch,
+    UsageError,
+)
 from rewake.model.schemas import difference
 from rewake.model.stream_event import IDLE, StreamEvent
 from rewake.net.authentication import Token
@@ -232,7 +238,7 @@ class Subscription(Client):
         self._past = past
         self._log: SourceReader | None = None
         # Why the query came to its end before its streams did, if so.
-        self._failure = ""
+        self._failure: QueryFailed | None = None
         self._stream = stream
         self._schema = schema
         self._shard = shard
@@ -288,7 +294,7 @@ class Subscription(Client):
 
     def _turn_to_the_log(self, found: Found) -> None:
         """No node will serve the stream again."""
-        self._failure = found.error
+        self._failure = _failure_in(found)
         try:
             if self._past is None:
                 raise OperatingFault(
@@ -297,16 +303,16 @@ class Subscription(Client):
                 )
             self._log = self._past(self.position)
         except OperatingFault:
-            if self._failure:
-                raise QueryFailed(self._failure) from None
+            if self._failure is not None:
+                raise self._failure from None
             raise
 
     def _read_log(self, log: SourceReader) -> StreamEvent | None:
         event = log.read(0.0)
         if event is None:
             log.close()
-            if self._failure:
-                raise QueryFailed(self._failure)
+            if self._failure is not None:
+                raise self._failure
             self.ended = True
             return None
         return self._fresh(event)
@@ -470,8 +476,8 @@ class Producer(Client):
         node, _ = self._place
         if not found.over:
             self._loop.run_once(_RETRY_SECONDS)
-        elif found.error:
-            raise QueryFailed(found.error)
+        elif (failure := _failure_in(found)) is not None:
+            raise failure
         elif self._folder is None or not node:
             raise OperatingFault(f"the query is over, and its entry {self._entry!r} with it")
         else:
@@ -564,6 +570,13 @@ def past_of(
 def produce(folder: str | Path, entry: str, **options: Any) -> Producer:
     """Send tuples into an entry of the query that runs in `folder`; options as of `Producer`."""
     return Producer(Endpoint.of(folder), entry, folder=local_path(folder), **options)
+
+
+def _failure_in(found: Found) -> QueryFailed | None:
+    """Why the query came to its end before its streams did, as its driver hears it; None if not."""
+    if not found.error:
+        return None
+    return MisfitQuery(found.error) if found.misfit else QueryFailed(found.error)
 
 
 def _producers_in_log(path: Path) -> Mapping[str, Known]:

@@ -297,7 +297,8 @@ class CoordinatorHost:
             for node, output in places
             if node in peers
         ]
-        return Found(stream, len(places), found, self.ended.is_set(), self.error or "")
+        over, error = self.ended.is_set(), self.error or ""
+        return Found(stream, len(places), found, over, error, self.misfit)
 
     def closed(self, connection: Connection) -> None:
         """A node died, or a client left."""
