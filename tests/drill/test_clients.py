@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drill_queries import HIGHEST, ITEMS, WINDOW, entered
-from drill_vocabulary import Drill, Reader, until, verdict
+from drill_vocabulary import PATIENCE_SECONDS, Drill, Reader, until, verdict
 
+import rewake
 from rewake.connectors import ItemStream
 from rewake.model.errors import OperatingFault
-from rewake.net.client import Producer
+from rewake.net.client import Producer, Subscription
 
 STEP = 5_000
 
@@ -27,6 +28,31 @@ def test_a_late_subscriber_gets_the_past_and_then_the_present(tmp_path: Path) ->
         late.leave()
     drill.check()
     assert pa.Table.from_batches(late.batches).equals(drill.results())
+
+
+def test_a_subscriber_by_folder_that_comes_after_the_end_reads_the_log(tmp_path: Path) -> None:
+    """The driver is still there, its nodes are not; nobody is left waiting."""
+    with Drill(tmp_path) as drill:
+        drill.finish()
+        until(lambda: not drill.running.running)
+        schema = drill.results().schema
+        late = Reader(rewake.subscribe(tmp_path / "query", "averages", schema, name="late"))
+        until(lambda: late.ended)
+        late.leave()
+    assert pa.Table.from_batches(late.batches).equals(drill.results())
+
+
+def test_a_subscriber_without_a_folder_hears_that_the_query_is_over(tmp_path: Path) -> None:
+    """It knows of no log, and no node will serve it again."""
+    with Drill(tmp_path) as drill:
+        drill.finish()
+        until(lambda: not drill.running.running)
+        schema = drill.results().schema
+        with (
+            Subscription(drill.running.endpoint, "averages", schema) as late,
+            pytest.raises(OperatingFault, match=r"the query is over.*'averages'.*log"),
+        ):
+            late.read(PATIENCE_SECONDS)
 
 
 def test_a_subscriber_that_returns_goes_on_where_it_was(tmp_path: Path) -> None:

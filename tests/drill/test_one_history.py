@@ -31,6 +31,19 @@ def test_an_entrys_log_that_lost_tuples_is_refused(tmp_path: Path, gone: str) ->
     assert "older than the coordinator" in history.fails(), "again, however often"
 
 
+def test_a_producer_hears_that_the_parts_are_of_different_times(tmp_path: Path) -> None:
+    """The same error as the driver's, whoever asks first."""
+    history = History(tmp_path)
+    history.run(20)
+    history.keep("then")
+    history.run(80)
+    history.put_back(LOG, "then")
+    with history.running() as query:
+        until(lambda: not query.active)
+        with pytest.raises(HistoryMismatch, match="older than the coordinator"):
+            query.produce("one")
+
+
 def test_an_older_copy_within_one_epoch_is_refused_too(tmp_path: Path) -> None:
     """A copy made while the node ran: not the epoch tells the two apart, but where they end."""
     history = History(tmp_path)

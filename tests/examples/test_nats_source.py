@@ -134,7 +134,7 @@ def test_a_stream_that_lost_what_was_not_read_is_refused(nats_address: str, stre
     [
         ({"stream": "a"}, "needs the option 'servers'"),
         ({"servers": "a"}, "needs the option 'stream'"),
-        ({"servers": "a", "stream": "b", "subjcet": "c"}, "do you mean subject?"),
+        ({"servers": "a", "stream": "b", "subjcet": "c"}, "did you mean 'subject'?"),
         ({"servers": "a", "stream": "b", "maxRowsPerTrigger": "0"}, "a whole number from 1"),
         ({"servers": "a", "stream": "b", "startingFrom": "then"}, "earliest, latest or a whole"),
     ],

@@ -25,6 +25,7 @@ from nemesis_oracle import check_tuples, expected_sums
 from nemesis_producers import Stubborn
 
 from rewake.connectors import read_parts
+from rewake.model.errors import UsageError
 from rewake.net.client import Endpoint
 
 PATIENCE_SECONDS = 120.0
@@ -35,11 +36,13 @@ _FLOOD = """
 import socket, sys, time
 host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 held, end = [], time.monotonic() + seconds
-while time.monotonic() < end:
+while time.monotonic() < end or (not held and time.monotonic() < end + 20):
     try:
         held.append(socket.create_connection((host, port), 0.2))
     except OSError:
         pass
+    if len(held) == 1:
+        print("flooding", flush=True)
     del held[:-400]
 """
 
@@ -130,8 +133,8 @@ class World:
         accidents = [self._kill, self._pause, self._flood, self._restart, self._put_back]
         accidents += [self._fill_disk if self._small_disk else self._kill]
         accident = self.random.choice(accidents)
-        accident()
-        self.counted[accident.__name__.strip("_")] += 1
+        # Some say what they came to, when that is not what they are called.
+        self.counted[accident() or accident.__name__.strip("_")] += 1
         self._keep_driver()
         for producer in self.producers:
             if producer.error is not None:
@@ -154,17 +157,39 @@ class World:
             time.sleep(self.random.choice((0.05, 0.5, 3.0)))
             os.kill(pid, signal.SIGCONT)
 
-    def _flood(self) -> None:
+    def _flood(self) -> str | None:
         """Two strangers connect as often as they can, for a second, while somebody is killed."""
-        with suppress(Exception):
-            host, port = Endpoint.of(self.folder / "query").address
-            with socket.create_connection((host, port), 1.0):
-                pass
-            command = [sys.executable, "-c", _FLOOD, host, str(port), "1.0"]
-            strangers = [subprocess.Popen(command) for _ in range(2)]
-            self._kill()
-            for stranger in strangers:
-                stranger.wait(PATIENCE_SECONDS)
+        address = self._listening()
+        if address is None:
+            return "flood of a query that is over"
+        command = [sys.executable, "-c", _FLOOD, *map(str, address), "1.0"]
+        strangers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+        begun = [stranger.stdout.readline() for stranger in strangers if stranger.stdout]
+        self._kill()
+        for stranger in strangers:
+            stranger.communicate(timeout=PATIENCE_SECONDS)
+            assert stranger.returncode == 0
+        if begun == [b"flooding\n"] * 2:
+            return None
+        assert self._driver is not None
+        assert self._driver.poll() == 0, f"nobody could connect: {self._told()}"
+        return "flood of a query that is over"
+
+    def _listening(self) -> tuple[str, int] | None:
+        """Where a coordinator answers, waited for; None when the query is over."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            self._keep_driver()
+            assert self._driver is not None
+            if self._driver.poll() == 0:
+                return None
+            # There is no endpoint yet, or that of a driver which was killed.
+            with suppress(UsageError, OSError):
+                address = Endpoint.of(self.folder / "query").address
+                with socket.create_connection(address, 1.0):
+                    return address
+            assert time.monotonic() < end, f"nobody listens for long: {self._told()}"
+            time.sleep(0.05)
 
     def _fill_disk(self) -> None:
         """No room for anybody for a moment, in which somebody is killed as well."""

@@ -330,6 +330,7 @@ def test_columns_and_settings_are_checked_when_the_transform_is_built(
         ({"by": "item"}, "no column 'item'; there are timestamp, value"),
         ({"by": "value", "avg": "timestamp"}, "timestamp"),
         ({"by": "value", "count": True, "order_by": "nowhere"}, "no column 'nowhere'"),
+        ({"by": "valeu", "count": True}, "no column 'valeu'; did you mean 'value'?"),
         ({"by": "value", "count": True, "shards": 0}, "shards is a number from 1"),
         ({"by": "value", "count": True, "gaps": "maybe"}, "gaps is"),
     ):

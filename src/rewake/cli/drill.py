@@ -24,50 +24,60 @@ _OPTIONS = {
 }
 
 
+# --- what can be said on the command line --------------------------------------------------------
+
+_Query = Annotated[
+    str,
+    typer.Argument(
+        help="items, items-sharded, nexmark:q1 to q8 and q12, or a Python file that defines "
+        "`query`."
+    ),
+]
+_Kill = Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")]
+_Pause = Annotated[
+    list[str] | None, typer.Option(help="NODE@WHEN: SIGSTOP instead; may be repeated.")
+]
+_Tuples = Annotated[
+    int | None,
+    typer.Option(
+        help="Input tuples; of NEXMark, events.", min=1, show_default="5000000; NEXMark 500000"
+    ),
+]
+_Keys = Annotated[
+    int | None, typer.Option(help="Different items: open windows.", min=1, show_default="100000")
+]
+_Rate = Annotated[
+    float | None,
+    typer.Option(help="Tuples per second.", min=100, show_default="as fast as it goes"),
+]
+_Approach = Annotated[
+    str | None, typer.Option(help="How nodes recover: cec, instant.", show_default="cec")
+]
+_RecoverWithin = Annotated[
+    str | None, typer.Option(help="How long a crash may cost beyond a restart: 500ms, 1s.")
+]
+_Seed = Annotated[int, typer.Option(help="The input, and moments called random.")]
+_Repeat = Annotated[int, typer.Option(help="How often to run it, with seeds from SEED on.", min=1)]
+_On = Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")]
+_Folder = Annotated[
+    Path | None,
+    typer.Option(parser=path_of, help="Where logs and reports go.", show_default="a new one"),
+]
+
+
 def drill(
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="items, items-sharded, nexmark:q1 to q8 and q12, or a Python file that defines "
-            "`query`."
-        ),
-    ] = "items",
-    kill: Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")] = None,
-    pause: Annotated[
-        list[str] | None, typer.Option(help="NODE@WHEN: SIGSTOP instead; may be repeated.")
-    ] = None,
-    tuples: Annotated[
-        int | None,
-        typer.Option(
-            help="Input tuples; of NEXMark, events.",
-            min=1,
-            show_default="5000000; NEXMark 500000",
-        ),
-    ] = None,
-    keys: Annotated[
-        int | None,
-        typer.Option(help="Different items: open windows.", min=1, show_default="100000"),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="Tuples per second.", min=100, show_default="as fast as it goes"),
-    ] = None,
-    approach: Annotated[
-        str | None, typer.Option(help="How nodes recover: cec, instant.", show_default="cec")
-    ] = None,
-    recover_within: Annotated[
-        str | None,
-        typer.Option(help="How long a crash may cost beyond a restart: 500ms, 1s."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The input, and moments called random.")] = 1,
-    repeat: Annotated[
-        int, typer.Option(help="How often to run it, with seeds from SEED on.", min=1)
-    ] = 1,
-    on: Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")] = "spark",
-    folder: Annotated[
-        Path | None,
-        typer.Option(parser=path_of, help="Where logs and reports go.", show_default="a new one"),
-    ] = None,
+    query: _Query = "items",
+    kill: _Kill = None,
+    pause: _Pause = None,
+    tuples: _Tuples = None,
+    keys: _Keys = None,
+    rate: _Rate = None,
+    approach: _Approach = None,
+    recover_within: _RecoverWithin = None,
+    seed: _Seed = 1,
+    repeat: _Repeat = 1,
+    on: _On = "spark",
+    folder: _Folder = None,
     points: Annotated[bool, typer.Option("--points", help="List the kill points.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:

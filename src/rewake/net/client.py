@@ -20,8 +20,16 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from rewake.connectors.log_stream import StreamSource
+from rewake.log.layout import DESCRIPTOR
 from rewake.model.connectors import SourceReader
-from rewake.model.errors import OperatingFault, QueryFailed, SchemaMismatch, UsageError
+from rewake.model.errors import (
+    MisfitQuery,
+    OperatingFault,
+    QueryFailed,
+    SchemaMismatch,
+    UsageError,
+)
 from rewake.model.schemas import difference
 from rewake.model.stream_event import IDLE, StreamEvent
 from rewake.net.authentication import Token
@@ -44,6 +52,7 @@ from rewake.stores import open_log_reader
 from rewake.stores.places import local_path
 
 ENDPOINT_FILE = "endpoint.json"
+STREAMS_FILE = "streams.json"
 _RETRY_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 _REFUSED_SECONDS = 3.0
@@ -207,8 +216,8 @@ class Client:
 class Subscription(Client):
     """Reads one shard of a stream from a position on, live.
 
-    `past` opens the stream's log at a position once the query is over and its nodes have left, and
-    gives None before.
+    `past` opens the stream's log at a position: it is asked once the query is over and the node
+    has left.
     """
 
     def __init__(
@@ -220,7 +229,7 @@ class Subscription(Client):
         shard: int | None = None,
         position: int = 0,
         name: str = "client",
-        past: Callable[[int], SourceReader | None] | None = None,
+        past: Callable[[int], SourceReader] | None = None,
     ) -> None:
         written = endpoint.streams.get(stream, schema)
         if wrong := difference(schema, written, "the schema that was given", f"stream {stream!r}"):
@@ -229,7 +238,7 @@ class Subscription(Client):
         self._past = past
         self._log: SourceReader | None = None
         # Why the query came to its end before its streams did, if so.
-        self._failure = ""
+        self._failure: QueryFailed | None = None
         self._stream = stream
         self._schema = schema
         self._shard = shard
@@ -278,17 +287,32 @@ class Subscription(Client):
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
                 return
-        self._failure = found.error
-        self._log = None if self._past is None else self._past(self.position)
-        if self._log is None:
+        if found.over:
+            self._turn_to_the_log(found)
+        else:
             self._loop.run_once(_RETRY_SECONDS)
+
+    def _turn_to_the_log(self, found: Found) -> None:
+        """No node will serve the stream again."""
+        self._failure = _failure_in(found)
+        try:
+            if self._past is None:
+                raise OperatingFault(
+                    f"the query is over, and nobody serves stream {self._stream!r} any more; read "
+                    "it from its log (rewake.subscribe does, or spark.read.format('rewake'))"
+                )
+            self._log = self._past(self.position)
+        except OperatingFault:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
 
     def _read_log(self, log: SourceReader) -> StreamEvent | None:
         event = log.read(0.0)
         if event is None:
             log.close()
-            if self._failure:
-                raise QueryFailed(self._failure)
+            if self._failure is not None:
+                raise self._failure
             self.ended = True
             return None
         return self._fresh(event)
@@ -452,8 +476,8 @@ class Producer(Client):
         node, _ = self._place
         if not found.over:
             self._loop.run_once(_RETRY_SECONDS)
-        elif found.error:
-            raise QueryFailed(found.error)
+        elif (failure := _failure_in(found)) is not None:
+            raise failure
         elif self._folder is None or not node:
             raise OperatingFault(f"the query is over, and its entry {self._entry!r} with it")
         else:
@@ -514,13 +538,45 @@ class Producer(Client):
 
 
 def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any) -> Subscription:
-    """Read a stream of the query that runs in `folder`, live; options as of `Subscription`."""
-    return Subscription(Endpoint.of(folder), stream, schema, **options)
+    """Read a stream of the query that runs in `folder`, live; options as of `Subscription`.
+
+    When the query comes to its end, the rest is read from the log.
+    """
+    place = local_path(folder)
+
+    def past(position: int) -> SourceReader:
+        places = json.loads((place / STREAMS_FILE).read_bytes())["streams"]
+        node, output = places[stream][options.get("shard") or 0]
+        return past_of(place, stream, node, output, schema, position)
+
+    return Subscription(Endpoint.of(folder), stream, schema, **{"past": past} | options)
+
+
+def past_of(
+    folder: Path, stream: str, node: str, output: int, schema: pa.Schema, position: int
+) -> SourceReader:
+    """The log of a stream whose query is over, at a position."""
+    log = folder / "nodes" / node
+    if not (log / DESCRIPTOR).is_file():
+        raise OperatingFault(
+            f"the query is over, and stream {stream!r} has no log; read it while the query runs, "
+            "or keep it with .to_stream(...)"
+        )
+    reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
+    reader.seek(position)
+    return reader
 
 
 def produce(folder: str | Path, entry: str, **options: Any) -> Producer:
     """Send tuples into an entry of the query that runs in `folder`; options as of `Producer`."""
     return Producer(Endpoint.of(folder), entry, folder=local_path(folder), **options)
+
+
+def _failure_in(found: Found) -> QueryFailed | None:
+    """Why the query came to its end before its streams did, as its driver hears it; None if not."""
+    if not found.error:
+        return None
+    return MisfitQuery(found.error) if found.misfit else QueryFailed(found.error)
 
 
 def _producers_in_log(path: Path) -> Mapping[str, Known]:

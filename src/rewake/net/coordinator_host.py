@@ -30,7 +30,7 @@ from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull, UsageError
 from rewake.net.addresses import is_wildcard
 from rewake.net.authentication import TOKEN_BYTES, Token
-from rewake.net.client import ENDPOINT_FILE, Endpoint
+from rewake.net.client import ENDPOINT_FILE, STREAMS_FILE, Endpoint
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.listener import Listener
@@ -52,7 +52,6 @@ from rewake.node.late_watch import LateWatch
 from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
 from rewake.stores.local import LocalStore
 
-STREAMS_FILE = "streams.json"
 _TICK_SECONDS = 0.02
 _ALARMING = frozenset({"lost", "silent", "failed"})
 # Nodes die and come back, and a query that fails raises: that is told to who asks for it alone.
@@ -298,7 +297,8 @@ class CoordinatorHost:
             for node, output in places
             if node in peers
         ]
-        return Found(stream, len(places), found, self.ended.is_set(), self.error or "")
+        over, error = self.ended.is_set(), self.error or ""
+        return Found(stream, len(places), found, over, error, self.misfit)
 
     def closed(self, connection: Connection) -> None:
         """A node died, or a client left."""
@@ -309,7 +309,7 @@ class CoordinatorHost:
         node = self._coordinator.node_of(number)
         if node is not None:
             self._points.hit("coordinator.lost_node")
-            self._note(node, "lost")
+            self._note(node, "left" if self._coordinator.over else "lost")
         self._perform(self._coordinator.disconnected(number))
 
     # --- commands ----------------------------------------------------------------------------
@@ -380,4 +380,4 @@ def _write_streams(store: LocalStore, plan: Plan) -> None:
         publish(store, STREAMS_FILE, text)
 
 
-__all__ = ["STATE_FILE", "STREAMS_FILE", "CoordinatorHost", "Happening"]
+__all__ = ["STATE_FILE", "CoordinatorHost", "Happening"]

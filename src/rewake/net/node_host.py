@@ -104,7 +104,7 @@ class NodeHost:
         self._token = Token.from_text(task.token)
         self._points = KillPoints(task.plan.name, task.faults, Path(task.folder))
         self._loop = Loop()
-        listen = task.listen or address_towards(task.coordinator)
+        listen = address_towards(task.coordinator)
         self._listener = Listener(self._token, listen, allow_remote=task.allow_remote)
         self._control: Connection | None = None
         self._reached = False

@@ -26,8 +26,6 @@ class NodeTask:
     faults: tuple[Fault, ...] = ()
     # What recovery costs on this machine, where somebody promised how long it may take.
     costs: Costs | None = None
-    # Where the node listens; by default where the coordinator, and so everyone else, can reach it.
-    listen: str = ""
     allow_remote: bool = False
 
     def __repr__(self) -> str:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from rewake.connectors.log_stream import StreamReader, StreamSource
 from rewake.graph.plan import Plan
 from rewake.graph.query import Query
+from rewake.model.connectors import SourceReader
 from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
+from rewake.model.near import did_you_mean
 from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
-from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of
+from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of, past_of
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
@@ -55,7 +57,7 @@ class RunningQuery:
         missing_after: float = MISSING_AFTER_MS / 1e3,
     ) -> None:
         for name, seconds in (("suspect_after", suspect_after), ("missing_after", missing_after)):
-            if not seconds > 0:
+            if not (isinstance(seconds, int | float) and seconds > 0):
                 raise UsageError(f"{name} is {seconds!r}; give it seconds, more than 0")
         self.plan = plan
         self.folder = local_path(folder)
@@ -154,15 +156,8 @@ class RunningQuery:
         node, output = places[shard or 0]
         schema = self.plan.node(node).outputs[output].schema
 
-        def past(position: int) -> StreamReader | None:
-            if self.active:
-                return None
-            if not self.plan.node(node).logs:
-                raise OperatingFault(f"the query is over, and stream {stream!r} has no log")
-            log = self.folder / "nodes" / node
-            reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
-            reader.seek(position)
-            return reader
+        def past(position: int) -> SourceReader:
+            return past_of(self.folder, stream, node, output, schema, position)
 
         return Subscription(
             self.endpoint, stream, schema, shard=shard, position=position, name=name, past=past
@@ -232,4 +227,17 @@ def start_processes(query: Query, folder: str | Path, **options: Any) -> Running
 
     As `rewake.start` in everything else.
     """
+    check_start(query, options)
     return RunningQuery(query.plan(), folder, Processes(), **options)
+
+
+def check_start(query: object, options: Mapping[str, object]) -> None:
+    """Raise UsageError unless this is a query, and these are options of `RunningQuery`."""
+    if not isinstance(query, Query):
+        raise UsageError(f"what is started is a rewake.Query, not {query!r}")
+    parameters = signature(RunningQuery).parameters.values()
+    known = [each.name for each in parameters if each.kind is Parameter.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known) or "."
+            raise UsageError(f"there is no option {name!r}{hint} Options: {', '.join(known)}")

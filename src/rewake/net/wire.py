@@ -202,7 +202,14 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
     Kind.FIND: (node_messages.Find, {"stream": TEXT}),
     Kind.FOUND: (
         node_messages.Found,
-        {"stream": TEXT, "shards": COUNT, "places": PLACES, "over": FLAG, "error": TEXT},
+        {
+            "stream": TEXT,
+            "shards": COUNT,
+            "places": PLACES,
+            "over": FLAG,
+            "error": TEXT,
+            "misfit": FLAG,
+        },
     ),
 }
 _KIND_OF: Final = {message: (kind, fields) for kind, (message, fields) in _CONTROL.items()}

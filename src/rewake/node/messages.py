@@ -217,7 +217,8 @@ class Found:
     """Where its shards are, of those that run now: [node, output, host, port, epoch] each.
 
     `shards` is how many there are in all; 0: the query has no such stream.  `over`: no node will
-    run again; then `error` says why, if the query failed.
+    run again; then `error` says why, if the query failed, and `misfit` whether because its parts
+    are not of one history.
     """
 
     stream: str
@@ -225,3 +226,4 @@ class Found:
     places: list[list[Any]] = field(default_factory=list)
     over: bool = False
     error: str = ""
+    misfit: bool = False

@@ -50,12 +50,12 @@ class Origins:
 
     def state(self) -> dict[str, Any]:
         """What must survive the process."""
-        channels = {
-            str(channel): {"log": each.log_id, "steps": [list(step) for step in each.steps]}
-            for channel, each in sorted(self._known.items())
+        return {
+            "channels": {
+                str(channel): {"log": each.log_id, "steps": [list(step) for step in each.steps]}
+                for channel, each in sorted(self._known.items())
+            }
         }
-        upstreams = [each.upstream or "" for each in self._plan.inputs]
-        return {"node": self._plan.name, "upstreams": upstreams, "channels": channels}
 
 
 def check_origin(

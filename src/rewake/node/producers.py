@@ -36,6 +36,7 @@ from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog, InvalidName
 from rewake.model.names import MAX_NAME_LENGTH, checked_name
 from rewake.model.stream_event import IDLE, NO_TIME, StreamEvent, no_tuples
 from rewake.node.commands import Answer, Confirm, Disconnect, NodeCommand
+from rewake.node.furthest_behind import FurthestBehind
 from rewake.node.input_merge import InputMerge
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused
 from rewake.node.packets import event_of
@@ -96,6 +97,7 @@ class Producers:
         self._logs = logs
         # What has arrived, and what frames say: the turns between them are in `_notes`.
         self._arrived: dict[str, Known] = {}
+        self._behind = FurthestBehind(self._arrived)
         self._written: dict[str, Known] = {}
         self._notes: deque[Note | None] = deque()
         self._changed: set[str] = set()
@@ -200,7 +202,9 @@ class Producers:
     def _offer(self, connection: int, fresh: Known, packet: Packet, batch: pa.RecordBatch) -> None:
         """Queue a turn, and beside it what it does for its producer."""
         line = self._lines[connection]
+        before = self._arrived.get(line.name)
         self._arrived[line.name] = fresh
+        self._behind.moved(line.name, before)
         self._notes.append(Note(line.name, fresh, connection, line.packets, packet.size))
         time, at = self._rising_time(), self._merge.expected(_CHANNEL)
         if packet.final and self._ended:
@@ -210,15 +214,15 @@ class Producers:
 
     def _rising_time(self) -> int | None:
         """How far time has come for all who have not ended, when that is further than before."""
-        time = min((each.watermark for each in self._arrived.values() if not each.ended), default=0)
-        if self._ended or time <= self._time:
+        time = self._behind.least
+        if time is None or time <= self._time:
             return None
         self._time = time
         return time
 
     @property
     def _ended(self) -> bool:
-        return bool(self._arrived) and all(each.ended for each in self._arrived.values())
+        return bool(self._arrived) and not self._behind.running
 
     def gone(self, connection: int) -> None:
         """A producer's connection is gone; what it sent is taken all the same."""
@@ -285,6 +289,7 @@ class Producers:
         """Know what the log knows; `frames` newest first, read as far as is necessary."""
         found, count = producers_of(frames)
         self._arrived, self._written = dict(found), found
+        self._behind = FurthestBehind(self._arrived)
         self._frames = count or MOST_PRODUCERS
         if self._ended:
             self._notes.append(None)
@@ -293,6 +298,7 @@ class Producers:
     def check_invariants(self) -> None:
         """What always holds between events."""
         assert len(self._arrived) <= MOST_PRODUCERS
+        self._behind.check_invariants()
         assert {line.name: number for number, line in self._lines.items()} == self._line_of
         for name, known in self._written.items():
             assert known.position <= self._arrived[name].position, "wrote what has not arrived"

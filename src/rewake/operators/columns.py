@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.model.errors import SchemaMismatch
+from rewake.model.near import did_you_mean
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.arrays import Array, Int64s, arrow_array, values_view
 
@@ -36,10 +37,10 @@ def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:
     found = places_of(schema, name)
     if len(found) == 1:
         return schema.field(found[0])
-    problem = "no column" if not found else "more than one column"
-    raise SchemaMismatch(
-        f"{use}: {problem} named {name!r}; the stream has {', '.join(schema.names) or 'no columns'}"
-    )
+    problem = "more than one column" if found else "no column"
+    hint = "" if found else did_you_mean(name, schema.names)
+    have = ", ".join(schema.names) or "no columns"
+    raise SchemaMismatch(f"{use}: {problem} named {name!r}{hint or ';'} the stream has {have}")
 
 
 class ValueColumn:

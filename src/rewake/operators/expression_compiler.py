@@ -9,7 +9,6 @@ What always holds: a node's value is an array with one entry per tuple, or a sca
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.near import did_you_mean
 from rewake.operators import expression_kernels as kernels
 from rewake.operators.expression_types import (
     cast_options,
@@ -200,9 +200,7 @@ def no_column(name: str, names: list[str], places: Sequence[int] = ()) -> str:
     given: object = name  # by callers whose types nobody checks
     if not isinstance(given, str):
         return f"the name of a column is text, not {name!r}; columns: {', '.join(names) or 'none'}"
-    same = [each for each in names if each.lower() == name.lower()]
-    close = same or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ";"
+    hint = did_you_mean(name, names) or ";"
     return f"no column {name!r}{hint} columns: {', '.join(names) or 'none'}"
 
 

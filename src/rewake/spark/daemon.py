@@ -7,7 +7,8 @@ forked afterwards, also one that replaces a killed node, finds all that in its m
 
 What always holds: nothing is printed on stdout, which Spark reads; a module that cannot be imported
 is left to the worker, whose error the user sees; no thread of ours runs when workers are forked; a
-worker that Spark has cancelled, and hangs up on, ends without a word, wherever it is.
+worker that Spark has cancelled, and hangs up on, ends without a word, wherever it is, and so does a
+daemon that Spark has left.
 """
 
 import gc
@@ -63,7 +64,12 @@ def serve(for_tasks: Sequence[str]) -> None:
     from pyspark import daemon  # noqa: PLC0415 (only a worker's machine needs it)
 
     leave_quietly(daemon)
-    daemon.manager()
+    try:
+        daemon.manager()
+    except BrokenPipeError:
+        # Spark left during the imports, and nobody hears the port.  At once: an exit in good order
+        # would write it once more.
+        os._exit(1)
 
 
 def leave_quietly(daemon: ModuleType) -> None:

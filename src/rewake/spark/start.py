@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewake.graph.query import Query
-from rewake.net.running import RunningQuery
+from rewake.model.errors import UsageError
+from rewake.net.running import RunningQuery, check_start
 from rewake.spark.job import SparkNodes
 from rewake.spark.session import local_session
 from rewake.stores.places import local_path
@@ -37,6 +38,8 @@ def start(
     exactly once.  Without a session a local one is started, and stopped with the query.  `options`
     are those of `RunningQuery`.
     """
+    check_start(query, options)
+    _check_session(session)
     folder = local_path(folder)
     plan = query.plan()
     if session is not None:
@@ -47,3 +50,12 @@ def start(
     except BaseException:
         launcher.stop()
         raise
+
+
+def _check_session(session: object) -> None:
+    # By what it can do: a session of Spark Connect is of another class.
+    if session is not None and not (hasattr(session, "range") and hasattr(session, "conf")):
+        raise UsageError(
+            f"session is a SparkSession, not {session!r}; make one with SparkSession.builder, or "
+            "leave it out, and a local one is started"
+        )

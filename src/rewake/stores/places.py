@@ -28,6 +28,8 @@ def local_path(given: PathLike) -> Path:
     if isinstance(given, bytes) or not isinstance(given, str | os.PathLike):
         raise UsageError(f"{given!r} is no path; give a string or a pathlib.Path")
     text = os.fspath(given).strip() if isinstance(given, str) else os.fspath(given)
+    if not text:
+        raise UsageError("the path is empty; write . for the current folder")
     found = (_SCHEME if isinstance(given, str) else _COLLAPSED).match(text)
     if found is None:
         path = Path(text)

@@ -4,29 +4,58 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from rewake.lab.bench.beside import taking
+from rewake.lab.bench.beside import pace, taking
 from rewake.model.errors import UsageError
 
+# More than an interpreter needs to begin.
+START_SECONDS = 2.0
 
-def test_it_takes_a_processor_while_it_lasts_and_is_gone_afterwards() -> None:
-    """Its work is seen in what ended children have used."""
-    before = os.times().children_user
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_it_works_for_its_share_of_every_period(share: float) -> None:
+    """And rests for what is left: whoever watches for one period has seen all."""
+    worked: list[float] = []
+    rested: list[float] = []
+    pace(share, lambda: len(rested) == 3, worked.append, rested.append)
+    periods = [work + rest for work, rest in zip(worked, rested, strict=True)]
+    assert worked == pytest.approx([share * period for period in periods])
+    assert periods == pytest.approx([periods[0]] * 3)
+    assert 0 < periods[0] < 0.1, "shorter than anything that is measured beside it"
+
+
+def test_it_takes_processor_time_until_it_is_told_to_end_and_is_gone_afterwards() -> None:
+    """A second of it, however long that takes here; to start takes far less."""
     with taking(1.0):
-        time.sleep(0.5)
-    assert os.times().children_user > before
+        (child,) = children()
+        while cpu_seconds(child) < START_SECONDS + 1.0:
+            time.sleep(0.05)
+    assert child not in children()
+
+
+def children() -> list[int]:
+    """The processes that take a share, of those this one has started."""
+    found = subprocess.run(
+        ["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line for line in found.stdout.splitlines() if "lab.bench.beside" in line]
+    return [int(line.split()[0]) for line in lines]
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of processors so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_nothing_is_started_for_nothing() -> None:
     """A share of zero has no process."""
     with taking(0):
-        found = subprocess.run(
-            ["ps", "--ppid", str(os.getpid()), "-o", "args="],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert "lab.bench.beside" not in found.stdout
+        assert children() == []
 
 
 def test_it_ends_with_whoever_started_it() -> None:

@@ -30,6 +30,8 @@ from rewake.node.messages import Find, Stop
 
 PATIENCE_SECONDS = 40.0
 FLOOD = Path(__file__).with_name("flood_child.py")
+# For minutes: a query that ends meanwhile, on a busy machine, would have no nodes left to reach.
+LASTING = ItemDrill(tuples=4_000_000, items=400, event_tuples=1_000, rate=10_000)
 
 
 def until(happened: Callable[[], object]) -> None:
@@ -175,8 +177,7 @@ def test_a_killed_node_comes_back_while_the_coordinator_is_flooded(
     tmp_path: Path, said: str
 ) -> None:
     """It registers, and a client finds it and reads from it, before the flood is over."""
-    drill = ItemDrill(tuples=40_000, items=400, event_tuples=1_000, rate=10_000)
-    with rewake.start_processes(drill.build(), tmp_path) as running:
+    with rewake.start_processes(LASTING.build(), tmp_path) as running:
         running.await_start(PATIENCE_SECONDS)
         with flood(running.endpoint.address, said):
             running.signal_node("averages")
@@ -189,8 +190,7 @@ def test_a_killed_node_comes_back_while_the_coordinator_is_flooded(
 
 def test_a_client_reaches_a_node_that_is_flooded(tmp_path: Path) -> None:
     """The port of a node is as open as the coordinator's."""
-    drill = ItemDrill(tuples=40_000, items=400, event_tuples=1_000, rate=10_000)
-    with rewake.start_processes(drill.build(), tmp_path) as running:
+    with rewake.start_processes(LASTING.build(), tmp_path) as running:
         running.await_start(PATIENCE_SECONDS)
         schema = running.plan.node("averages").outputs[0].schema
         with (

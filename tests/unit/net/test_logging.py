@@ -44,6 +44,9 @@ def test_deaths_and_recoveries_are_logged_and_a_clean_end_is_no_alarm(
         ]
         assert "query items: node averages registered" in caplog.text
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == alarms
+    lost = [each.getMessage() for each in caplog.records if " lost" in each.getMessage()]
+    assert lost == [each.getMessage() for each in alarms], "others were told to leave"
+    assert caplog.text.count(" left, epoch") == len(running.plan.nodes)
 
 
 def test_a_program_that_asks_for_nothing_hears_warnings_and_no_more() -> None:

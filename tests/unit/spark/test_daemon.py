@@ -152,6 +152,22 @@ def test_a_daemon_that_is_told_to_leave_says_nothing() -> None:
         assert spark.process.stderr.read() == b""
 
 
+@pytest.mark.parametrize("module", ["rewake.spark.task_daemon", "rewake.spark.daemon"])
+def test_a_daemon_whose_spark_left_while_it_began_says_nothing(module: str) -> None:
+    """Nobody is there to hear its port: a driver that was killed, a session that was stopped."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", module, "pyspark.worker"],
+            stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE, timeout=100,
+            check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writes)
+    assert ended.stderr.decode() == ""
+
+
 def test_a_stranger_is_still_turned_away() -> None:
     """With another secret."""
     with daemon() as spark, spark.worker() as connected:

@@ -89,7 +89,7 @@ def test_a_streaming_read_starts_anywhere(value: str, expected: object) -> None:
         (Mode.BATCH, {"maxRowsPerTrigger": "5"}, "for streaming reads; this is a batch one"),
         (Mode.STREAM, {"asOf": "5"}, "asOf is for batch reads; this is a streaming one"),
         (Mode.STREAM, {"kind": "state"}, "kind=state is read as a batch"),
-        (Mode.STREAM, {"startingFrom": "lates"}, r"did you mean latest\?"),
+        (Mode.STREAM, {"startingFrom": "lates"}, r"did you mean 'latest'\?"),
         (Mode.STREAM, {"startingFrom": "begin"}, "give earliest, latest, a position or a time"),
         (Mode.STREAM, {"maxBytesPerTrigger": "1k"}, "a whole number of 1 or more"),
     ],

@@ -266,7 +266,7 @@ def _query_folder(folder: Path) -> None:
     ("stream", "error", "message"),
     [
         ({}, UsageError, "say which of its streams to read .*: evens, gone, odds"),
-        ({"stream": "even"}, UsageError, r"no stream 'even' \(did you mean 'evens'\?\)"),
+        ({"stream": "even"}, UsageError, r"no stream 'even'; did you mean 'evens'\?"),
         ({"stream": "gone"}, NotALog, "'gone' has no log .* node 'elsewhere'"),
     ],
 )

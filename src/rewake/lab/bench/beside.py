@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rewake.model.errors import UsageError
 
-__all__ = ["taking"]
+__all__ = ["pace", "taking"]
 
 _PERIOD_SECONDS = 0.02
 
@@ -46,11 +46,25 @@ def _take(share: float) -> None:
         over.set()
 
     threading.Thread(target=await_end, daemon=True).start()
-    while not over.is_set():
-        until = time.perf_counter() + share * _PERIOD_SECONDS
-        while time.perf_counter() < until:
-            pass
-        time.sleep((1 - share) * _PERIOD_SECONDS)
+    pace(share, over.is_set, _work, time.sleep)
+
+
+def pace(
+    share: float,
+    over: Callable[[], bool],
+    work: Callable[[float], None],
+    rest: Callable[[float], None],
+) -> None:
+    """Work for a share of every period, in seconds, and rest for what is left of it."""
+    while not over():
+        work(share * _PERIOD_SECONDS)
+        rest((1 - share) * _PERIOD_SECONDS)
+
+
+def _work(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
 
 
 if __name__ == "__main__":

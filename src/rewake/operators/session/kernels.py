@@ -186,25 +186,9 @@ def _advance(registers, pool, free, heads, heap, opened_at, closings, panes, end
 
 @njit(cache=True, nogil=True)
 def route(  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    keys,
-    times,
-    position,
-    watermark,
-    registers,
-    pool,
-    free,
-    heads,
-    heap,
-    opened_at,
-    opening_clock,
-    slots,
-    closings,
-    panes,
-    late,
-    opened,
-    ended,
-    flagged,
-):
+    keys, times, position, watermark, registers, pool, free, heads, heap, opened_at, opening_clock,
+    slots, closings, panes, late, opened, ended, flagged,
+):  # fmt: skip
     """Route a stream event's tuples to sessions, closing those whose time is over.
 
     There is a free slot and room in the heap for every tuple, and in every output for all there can
@@ -234,33 +218,15 @@ def route(  # type: ignore[no-untyped-def]  # noqa: PLR0917
         if registers[TOLD] > registers[CLOCK]:
             registers[CLOCK] = registers[TOLD]
             _advance(
-                registers,
-                pool,
-                free,
-                heads,
-                heap,
-                opened_at,
-                closings,
-                panes,
-                ended,
-                flagged,
+                registers, pool, free, heads, heap, opened_at, closings, panes, ended, flagged,
                 i + 1,
-            )
+            )  # fmt: skip
     if watermark > registers[CLOCK]:
         registers[CLOCK] = watermark
         _advance(
-            registers,
-            pool,
-            free,
-            heads,
-            heap,
-            opened_at,
-            closings,
-            panes,
-            ended,
-            flagged,
+            registers, pool, free, heads, heap, opened_at, closings, panes, ended, flagged,
             keys.size,
-        )
+        )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

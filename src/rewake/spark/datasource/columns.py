@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
+from rewake.model.near import did_you_mean
 from rewake.spark.datasource.filters import Predicate
 
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ def chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     for name in names:
         found = len(schema.get_all_field_indices(name))
         if found != 1:
-            problem = "no column" if found == 0 else "more than one column"
-            raise SchemaMismatch(
-                f"there is {problem} {name!r}; there are {', '.join(schema.names)}"
-            )
+            problem = "more than one column" if found else "no column"
+            hint = "" if found else did_you_mean(name, schema.names)
+            have = ", ".join(schema.names)
+            raise SchemaMismatch(f"there is {problem} {name!r}{hint or ';'} there are {have}")
     return pa.schema([schema.field(name) for name in names])
 
 

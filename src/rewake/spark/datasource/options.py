@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
+from rewake.model.near import did_you_mean
 from rewake.stores.places import local_path
 
 __all__ = [
@@ -174,10 +174,9 @@ def _starting(name: str, value: str) -> str | Positions | datetime:
         return _positions(name, value)
     moment = _moment(stripped)
     if moment is None:
-        near = get_close_matches(stripped.lower(), (EARLIEST, LATEST), 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        hint = did_you_mean(stripped, (EARLIEST, LATEST)) or ";"
         raise UsageError(
-            f"{name}={value!r}{hint}; give {EARLIEST}, {LATEST}, a position or a time such as "
+            f"{name}={value!r}{hint} give {EARLIEST}, {LATEST}, a position or a time such as "
             "2026-03-01T12:00:00Z"
         )
     return moment
@@ -254,8 +253,7 @@ def _unknown(key: str) -> UsageError:
     names = [option.name for option in _TABLE.values()]
     if key.lower() == "paths":
         return UsageError('several paths are given; read one stream at a time: .load("one path")')
-    near = get_close_matches(key.lower(), list(_TABLE), 1, 0.5)
-    hint = f"; did you mean {_TABLE[near[0]].name!r}?" if near else "."
+    hint = did_you_mean(key, names) or "."
     return UsageError(f"there is no option {key!r}{hint} Options: {', '.join(names)}")
 
 

@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,6 +24,7 @@ from rewake.connectors.stream_folder import open_stream
 from rewake.log.descriptor import Descriptor, read_descriptor
 from rewake.log.layout import DESCRIPTOR
 from rewake.model.errors import DamagedLog, NotALog, SchemaMismatch, UsageError
+from rewake.model.near import did_you_mean
 from rewake.stores.edge import local_stores
 from rewake.stores.places import local_path
 
@@ -94,9 +94,8 @@ def _of_query(folder: Path, stream: str | None) -> tuple[Shard, ...]:
             )
         (stream,) = places
     if stream not in places:
-        near = get_close_matches(stream, list(places), 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UsageError(f"the query in {folder} has no stream {stream!r}{hint}; it has: {known}")
+        hint = did_you_mean(stream, places) or ";"
+        raise UsageError(f"the query in {folder} has no stream {stream!r}{hint} it has: {known}")
     shards = []
     for number, (node, output) in enumerate(places[stream]):
         log = folder / "nodes" / node

@@ -10,7 +10,6 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from rewake.connectors.stream_folder import (
 )
 from rewake.log.layout import DESCRIPTOR
 from rewake.model.errors import LogExists, LogInUse, NotALog, SchemaMismatch, UsageError
+from rewake.model.near import did_you_mean
 from rewake.spark.datasource.columns import METADATA, arrow_schema
 from rewake.spark.datasource.staging import Layout
 from rewake.stores.places import local_path
@@ -55,8 +55,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options, checked; an unknown one is refused with the nearest name."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options.keys() - {each.lower() for each in _NAMES} - _OF_SPARK:
-        near = get_close_matches(name, [each.lower() for each in _NAMES], 1, 0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        hint = did_you_mean(name, _NAMES) or "."
         raise UsageError(
             f"there is no option {name!r} for writing{hint} Options: {', '.join(_NAMES)}"
         )

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Final
 
@@ -43,6 +42,7 @@ from rewake.connectors.nats import (
     stream_bounds,
 )
 from rewake.model.errors import OutOfRange, UsageError
+from rewake.model.near import did_you_mean
 
 __all__ = ["NatsDataSource", "NatsOptions", "NatsStreamReader", "parse_options"]
 
@@ -167,10 +167,7 @@ def parse_options(given: Mapping[str, str]) -> NatsOptions:
     values: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() not in known:
-            near = get_close_matches(name.lower(), known, n=1)
-            hint = (
-                f"; do you mean {known[near[0]]}?" if near else f"; there are {', '.join(_OPTIONS)}"
-            )
+            hint = did_you_mean(name, _OPTIONS) or f"; there are {', '.join(_OPTIONS)}"
             raise UsageError(f"format('nats') has no option {name!r}{hint}")
         values[known[name.lower()]] = value
     for name in ("servers", "stream"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rewake.model.errors import InvalidWindow, UsageError
 from rewake.operators.aggregate import AggregateSpec
@@ -24,18 +24,22 @@ from rewake.operators.functions import (
 )
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
-from rewake.operators.windows import CountWindow, TimeWindow, goes_by_watermarks
+from rewake.operators.windows import (
+    CountWindow,
+    RunningWindow,
+    TimeWindow,
+    goes_by_watermarks,
+)
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rewake.operators.windows import RunningWindow
-
 __all__ = ["OrderMatters", "aggregate"]
 
 Windows = AggregateSpec | SessionSpec
+_WINDOWS = (CountWindow, TimeWindow, RunningWindow, SessionWindow)
 
 
 def aggregate(
@@ -73,35 +77,17 @@ def aggregate(
     empty.  The rest is as in `Stream.aggregate`.
     """
     asked = asked_for(
-        count,
-        functions,
-        avg=avg,
-        sum=sum,
-        min=min,
-        max=max,
-        first=first,
-        last=last,
-        stddev=stddev,
-    )
-    spec = _windows(
-        listed(by),
-        window,
-        asked,
-        time,
-        slack,
-        timeout,
-        "group" if null_keys == "drop" else null_keys,
-    )
+        count, functions,
+        avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
+    )  # fmt: skip
+    in_operator = "group" if null_keys == "drop" else null_keys
+    spec = _windows(listed(by), window, asked, time, slack, timeout, in_operator)
     called = named(name, at, "aggregate")
     _check_functions(called, spec)
-    described = spec.describe()
-    if spec.kind != AggregateSpec.kind:
-        described["kind"] = spec.kind
-    read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     return Hosting(
         spec=spec,
-        described=described,
-        reads=tuple(dict.fromkeys(each for each in read if each)),
+        described=_described(spec),
+        reads=_read_by(spec),
         at=os.path.abspath(local_path(at)),
         name=called,
         order_by=_order(spec, order_by, called),
@@ -111,6 +97,18 @@ def aggregate(
         slack_said=slack is not None,
         drop_null_keys=null_keys == "drop",
     ).transform()
+
+
+def _described(spec: Windows) -> dict[str, Any]:
+    """The spec as JSON values; plain aggregates are what they were before there were others."""
+    described = spec.describe()
+    return described if spec.kind == AggregateSpec.kind else described | {"kind": spec.kind}
+
+
+def _read_by(spec: Windows) -> tuple[str, ...]:
+    """The columns that it reads."""
+    read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
+    return tuple(dict.fromkeys(each for each in read if each))
 
 
 def _windows(
@@ -126,6 +124,12 @@ def _windows(
         raise UsageError(
             f"slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows do not have: "
             "give a duration"
+        )
+    if not isinstance(window, _WINDOWS):
+        raise InvalidWindow(
+            f"window={window!r} is no window: rewake.count_window(10) is so many rows of a key, "
+            'rewake.time_window("10 minutes") so much event time, rewake.session("30s") rows with '
+            "no longer gap between them, rewake.running() all rows so far"
         )
     if not isinstance(window, SessionWindow):
         return AggregateSpec(

@@ -20,6 +20,7 @@ import pyarrow as pa
 from rewake.graph.checks import MAX_SHARDS
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
+from rewake.model.near import did_you_mean
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import GAPS
 from rewake.operators.stateful import StatefulSpec
@@ -83,6 +84,11 @@ class Hosting:
     drop_null_keys: bool = False
 
     def __post_init__(self) -> None:
+        if os.path.exists(self.at) and not os.path.isdir(self.at):
+            raise UsageError(
+                f"{self.name!r}: at={self.at!r} is a file; give the folder of the operator's "
+                "state, which need not be there yet"
+            )
         if self.gaps not in GAPS:
             raise UsageError(f"{self.name!r}: gaps is 'refuse' or 'allow', not {self.gaps!r}")
         shards = self.shards
@@ -170,8 +176,11 @@ class Hosting:
         fields = []
         for column in dict.fromkeys(wanted):
             if column not in known:
+                hint = did_you_mean(column, known) or ";"
                 have = ", ".join(known) or "none"
-                raise SchemaMismatch(f"{name!r}: there is no column {column!r}; there are {have}")
+                raise SchemaMismatch(
+                    f"{name!r}: there is no column {column!r}{hint} there are {have}"
+                )
             if frame.columns.count(column) > 1:
                 raise SchemaMismatch(f"{name!r}: two columns are named {column!r}; rename one")
             try:
