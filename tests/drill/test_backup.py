@@ -149,6 +149,44 @@ def test_a_backup_that_changed_is_not_restored(tmp_path: Path, harm: str) -> Non
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize("harm", ["older", "missing"])
+def test_a_log_that_is_older_than_the_coordinator_knows_is_not_copied(
+    tmp_path: Path, harm: str
+) -> None:
+    """In the copy nobody would remember that there had been more."""
+    history = History(tmp_path, ("one", "two"))
+    history.run(20)
+    history.keep("then")
+    history.run(20)
+    shutil.rmtree(history.folder / "nodes" / "one")
+    if harm == "older":
+        history.put_back("nodes/one", "then")
+    with pytest.raises(HistoryMismatch, match="the log of one is"):
+        make_backup(history.folder, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_backup_is_not_made_inside_of_what_it_copies(tmp_path: Path) -> None:
+    """The next one would copy it, too."""
+    history = History(tmp_path)
+    history.run(5)
+    with pytest.raises(UsageError, match="is inside of"):
+        make_backup(history.folder, history.folder / "backups" / "one")
+
+
+def test_a_backup_is_restored_to_the_folder_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If that is empty, it may be given as a dot."""
+    history = History(tmp_path)
+    history.run(5)
+    made = make_backup(history.folder, tmp_path / "backup")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert restore_backup(tmp_path / "backup", Path()) == made
+    assert (tmp_path / "here" / "coordinator.json").exists()
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """Neither by a backup nor by a restore; and what is no query, or no backup, is refused."""
     history = History(tmp_path)

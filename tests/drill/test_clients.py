@@ -155,3 +155,34 @@ def test_what_a_producer_sent_is_counted_once(tmp_path: Path) -> None:
     windows = np.bincount(kept, minlength=ITEMS) // WINDOW
     found = np.bincount(drill.results().column("item_id").to_numpy(), minlength=ITEMS)
     assert np.array_equal(windows, found)
+
+
+def test_each_part_of_a_stream_that_is_divided_by_key_is_read_by_its_number(tmp_path: Path) -> None:
+    """Live and from the log: one node has several parts, and their numbers are not its name's."""
+    schema = pa.schema([("key", pa.int64())])
+    query = rewake.Query("divided")
+    orders = query.entry("orders", schema).to_stream("orders")
+    orders.aggregate("key", rewake.count_window(1), shards=4, count="n").to_stream("counted")
+    with rewake.start_processes(query, tmp_path / "query") as running:
+        running.await_start()
+        with running.produce("orders") as producer:
+            producer.send(pa.record_batch([range(100)], schema))
+            producer.flush()
+            live = [keys_of(running.subscribe("orders", shard=each)) for each in range(4)]
+            producer.end()
+            producer.flush()
+        assert running.await_end(PATIENCE_SECONDS)
+        until(lambda: not running.running)
+        past = [keys_of(running.subscribe("orders", shard=each)) for each in range(4)]
+    assert live == past
+    assert sorted(sum(past, [])) == list(range(100))
+    assert all(past)
+
+
+def keys_of(subscription: Subscription) -> list[int]:
+    """What one part has, of tuples that were all sent at once."""
+    with subscription:
+        while (event := subscription.read(PATIENCE_SECONDS)) is not None:
+            if event.batch.num_rows:
+                return [int(each) for each in event.batch["key"].to_pylist()]
+    return []

@@ -13,6 +13,7 @@ from drill_vocabulary import PATIENCE_SECONDS, until
 from kill_table import fired
 
 import rewake
+from rewake.connectors import FileSink
 from rewake.model.errors import OperatingFault, ProducerSuperseded, QueryFailed, UsageError
 from rewake.net.client import Producer
 from rewake.net.kill_points import Fault
@@ -215,6 +216,59 @@ def test_clients_hear_why_their_query_failed(tmp_path: Path) -> None:
                 send(producer, rows("a", 0, 1))
             with pytest.raises(QueryFailed, match="overflow"):
                 list(subscription)
+
+
+def test_what_is_sent_arrives_also_when_nobody_flushes_after_a_crash(tmp_path: Path) -> None:
+    """A producer of few tuples may never fill its window; each of them is to arrive."""
+    with rewake.start_processes(entered(), tmp_path / "q") as running:
+        running.await_start()
+        with running.produce("entry") as producer:
+            send(producer, rows("a", 0, 10))
+            kill_entry(running, 1)
+
+            def sends_on() -> bool:
+                at = producer.position
+                producer.send(rows("a", at, at + 1))
+                return producer.acknowledged > 10
+
+            until(sends_on)
+
+
+@pytest.mark.parametrize("approach", ["amnesia", "cec"])
+def test_an_entry_that_nobody_may_read_can_be_written(tmp_path: Path, approach: str) -> None:
+    """Producers find it by its own name, whatever its node is called and keeps."""
+    query = rewake.Query("producers", approach=approach)
+    entry = query.entry("entry", SCHEMA).filter("at >= 0", fragment="one")
+    entry.to(FileSink(tmp_path / "out"))
+    with rewake.start_processes(query, tmp_path / "q") as running:
+        running.await_start()
+        with running.produce("entry") as producer:
+            send(producer, rows("a", 0, 10))
+            producer.end()
+            producer.flush()
+        assert running.await_end(PATIENCE_SECONDS)
+    assert rewake.read_parts(tmp_path / "out").num_rows == 10
+
+
+def test_a_producer_under_a_name_that_has_ended_does_not_take_its_tuples_for_durable(
+    tmp_path: Path,
+) -> None:
+    """The end in the log is another life's; nothing of this one is there."""
+    with rewake.start_processes(entered(), tmp_path / "q") as running:
+        running.await_start()
+        with running.produce("entry", name="b") as other:
+            with running.produce("entry", name="a") as first:
+                first.send(rows("a", 0, 10))
+                first.end()
+                first.flush()
+            with running.produce("entry", name="a") as second:
+                assert second.position == 10
+                other.end()
+                other.flush()
+                until(lambda: not running.active)
+                with pytest.raises(OperatingFault):
+                    send(second, rows("a", 10, 20))
+                assert second.acknowledged == 10
 
 
 def test_a_producer_stays_with_its_shard_of_an_entry(tmp_path: Path) -> None:

@@ -124,6 +124,15 @@ class Plan:
             each.name: each.schema for node in self.nodes for each in node.inputs if each.produced
         }
 
+    def places(self, name: str) -> tuple[tuple[str, int], ...]:
+        """Where clients find a stream, or an entry that is offered to nobody: by shard."""
+        entered = (
+            (node.name, 0)
+            for node in self.nodes
+            if any(each.produced and each.name == name for each in node.inputs)
+        )
+        return self.streams.get(name) or tuple(entered)
+
     def node(self, name: str) -> NodePlan:
         """The node of that name."""
         return next(each for each in self.nodes if each.name == name)

@@ -11,6 +11,7 @@ The design is argued in docs/design/one-history.md.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -21,7 +22,8 @@ from rewake.log.layout import MAX_COUNT, segment_id
 from rewake.log.recover import recover
 from rewake.log.store import Store
 from rewake.log.survey import Survey, survey
-from rewake.model.errors import HistoryMismatch, NotALog
+from rewake.log.view import ATTEMPTS
+from rewake.model.errors import DamagedLog, HistoryMismatch, NotALog
 
 __all__ = ["MAX_STEPS", "WHAT_TO_DO", "Lineage", "LogRecord", "Step", "check_record"]
 
@@ -103,6 +105,14 @@ def check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
 
     Nothing is changed, so that the right parts can still be put in place.
     """
+    for _ in range(ATTEMPTS - 1):
+        # A writer that is not fenced yet may trim meanwhile: what is damaged stays so.
+        with suppress(DamagedLog, FileNotFoundError):
+            return _check_record(stores, record, who)
+    return _check_record(stores, record, who)
+
+
+def _check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
     try:
         descriptor = read_descriptor(stores)
     except NotALog as error:

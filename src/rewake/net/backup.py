@@ -28,8 +28,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rewake.log.descriptor import read_descriptor
 from rewake.log.layout import DESCRIPTOR, DRAFT_SUFFIX, FLOOR, MARK, segment_id
-from rewake.log.lineage import Lineage
+from rewake.log.lineage import Lineage, LogRecord, check_record
 from rewake.log.sealed import sealed, unsealed
 from rewake.log.verify import verify
 from rewake.model.errors import DamagedData, DamagedLog, HistoryMismatch, StorageFault, UsageError
@@ -39,6 +40,7 @@ from rewake.node.coordinator_state import STATE_FILE, decode_state, encode_state
 from rewake.node.input_merge import consumed_by
 from rewake.node.origins import check_origin, read_lineage
 from rewake.stores import LocalStore, open_log_reader
+from rewake.stores.edge import local_stores
 from rewake.stores.local import LOCK_NAME
 
 MANIFEST = "manifest.json"
@@ -68,18 +70,23 @@ def make_backup(folder: Path, to: Path, progress: Progress = lambda _name, _size
     """Copy the folder of a query that runs or is stopped; nothing is at `to` before it is whole."""
     if not (folder / STATE_FILE).exists():
         raise UsageError(f"{folder} is not the folder of a query: it has no {STATE_FILE}")
+    to = to.absolute()
+    if to.is_relative_to(folder.absolute()):
+        raise UsageError(f"{to} is inside of {folder}, which is to be copied; give another folder")
     refuse_occupied(to)
     for attempt in range(1, _ATTEMPTS + 1):
         draft = to.with_name(f"{to.name}.{secrets.token_hex(4)}{DRAFT_SUFFIX}")
         try:
             made = _copy(folder, draft, progress)
             put_in_place(draft, to)
-        except (DamagedData, FileNotFoundError):
+        except (DamagedData, OSError) as error:
             # What looks like damage may be a change half seen; what is damaged, stays so.
-            if attempt == _ATTEMPTS:
+            half_seen = isinstance(error, (DamagedData, FileNotFoundError))
+            if half_seen and attempt < _ATTEMPTS:
+                continue
+            if isinstance(error, DamagedData):
                 raise
-        except OSError as error:
-            raise StorageFault(f"cannot copy {folder} to {to}: {error.strerror}") from error
+            raise StorageFault(f"cannot copy {folder} to {to}: {error}") from error
         else:
             return made
         finally:
@@ -127,6 +134,8 @@ def _copy(folder: Path, draft: Path, progress: Progress) -> Backup:
     with ExitStack() as stack:
         logs_here = sorted(path.parent for path in (folder / _NODES).glob(f"*/{DESCRIPTOR}"))
         looks = {path.name: _hold(path, stack) for path in logs_here}
+        # Before any log is looked at: the copies hold at least what was remembered of them then.
+        remembered = decode_state((folder / STATE_FILE).read_bytes())["logs"]
         manifest: dict[str, Any] = {"files": {}}
         files = manifest["files"]
         for path in _others(folder):
@@ -143,6 +152,7 @@ def _copy(folder: Path, draft: Path, progress: Progress) -> Backup:
             progress(look.node, sum(look.sizes.values()))
     for node, origin in origins.items():
         files[f"{ORIGINS}/{node}.json"] = _write(draft / ORIGINS / f"{node}.json", sealed(origin))
+    _check_remembered(draft, remembered)
     logs = _check(draft, origins)
     for node, log in logs.items():
         state["epochs"][node] = max(state["epochs"].get(node, 0), log["epoch"])
@@ -186,8 +196,9 @@ def _consumers_first(
     """The nodes with logs, each before those whose logs it reads."""
     ids = {}
     for node in looks:
-        with suppress(DamagedData, UsageError), open_log_reader(folder / _NODES / node) as reader:
-            ids[reader.descriptor.log_id] = node
+        with suppress(DamagedData, UsageError), ExitStack() as stack:
+            stores = local_stores(folder / _NODES / node, stack=stack)
+            ids[read_descriptor(stores).log_id] = node
     order: list[str] = []
 
     def visit(node: str, path: tuple[str, ...]) -> None:
@@ -275,6 +286,14 @@ def _private(path: str, flags: int) -> int:
 
 
 # --- what was copied -----------------------------------------------------------------------------
+
+
+def _check_remembered(draft: Path, remembered: dict[str, Any]) -> None:
+    """See that no log is older than the coordinator knows: a copy would make it the right one."""
+    for node, record in remembered.items():
+        with ExitStack() as stack:
+            path = draft / _NODES / node
+            check_record(local_stores(path, create=True, stack=stack), LogRecord(*record), node)
 
 
 def _check(draft: Path, origins: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:

@@ -281,8 +281,8 @@ class Subscription(Client):
         self._connection = None
         found = self._find(self._stream)
         check_shard_of(self._stream, self._shard, found.shards)
-        for node, output, host, port, epoch in found.places:
-            if self._is_shard(node, found):
+        for node, output, host, port, epoch, shard in found.places:
+            if shard == (self._shard or 0):
                 message = Subscribe(node, output, self._name, 0, self.position, epoch)
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
@@ -317,9 +317,6 @@ class Subscription(Client):
             return None
         return self._fresh(event)
 
-    def _is_shard(self, node: str, found: Found) -> bool:
-        return found.shards == 1 or node.endswith(f"-{self._shard}")
-
     def _take(self, connection: Connection, message: Any) -> StreamEvent | None:
         if connection is not self._connection:
             return None
@@ -333,9 +330,9 @@ class Subscription(Client):
         return None
 
     def _refused(self, connection: Connection, message: Refused) -> None:
-        """An attempt that is being replaced refuses for a moment; anything else lasts."""
+        """Ask again, where that helps; what does not pass in a moment, lasts."""
         connection.close()
-        if self._refused_at is None:
+        if self._refused_at is None or message.later:
             self._refused_at = self._loop.now()
         if self._loop.now() - self._refused_at > _REFUSED_SECONDS:
             raise OperatingFault(
@@ -418,7 +415,8 @@ class Producer(Client):
 
     def send(self, batch: pa.RecordBatch, watermark: int | None = None) -> int:
         """Send tuples; the position after them.  Waits while too much is not yet durable."""
-        self._hear(0.0)
+        # Also connects again: what it sends must not wait for a `flush` that may never come.
+        self._step(0.0)
         self._outbox.put(batch, watermark)
         self._push()
         while self._outbox.bytes > self._window_bytes:
@@ -467,7 +465,7 @@ class Producer(Client):
         if place is None:
             self._wait_or_settle(found)
             return
-        node, _, host, port, epoch = place
+        node, _, host, port, epoch, _ = place
         self._connection = self._open((host, port), self._outbox.hello(node))
         self._place = (node, epoch)
 
@@ -485,18 +483,15 @@ class Producer(Client):
 
     def _place_in(self, found: Found) -> list[Any] | None:
         """Where the entry's node runs: the same one always; None when it does not run now."""
-        # A node whose output is divided by key has a place for each part.
+        # A node whose output is divided by key has a place for each part, one after the other.
         nodes = {each[0]: each for each in found.places}
         known, _ = self._place
         if known:
             return nodes.get(known)
         if found.shards and len(found.places) < found.shards:
             return None  # which shards there are is known when all run
-        if len(nodes) == 1 and self._shard == 0:
-            return found.places[0]
-        for node, place in nodes.items():
-            if node.endswith(f"-{self._shard}"):
-                return place
+        if 0 <= self._shard < len(nodes):
+            return list(nodes.values())[self._shard]
         raise UsageError(
             f"the query has no entry {self._entry!r} with a shard {self._shard}; `explain()` lists "
             "its streams"

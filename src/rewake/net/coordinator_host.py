@@ -125,6 +125,7 @@ class CoordinatorHost:
         self._closing = False
         # What is to be kept as soon as there is room; the newest holds all before it.
         self._unkept: Persist | None = None
+        self._awaits_room = False
         self._thread = watcher(self._run, "the coordinator", self._died, name="rewake-coordinator")
 
     # --- from the driver ---------------------------------------------------------------------
@@ -290,11 +291,11 @@ class CoordinatorHost:
             self._note(node, "replayed")
 
     def _found(self, stream: str) -> Found:
-        places = self._coordinator.plan.streams.get(stream, ())
+        places = self._coordinator.plan.places(stream)
         peers = self._coordinator.peers()
         found = [
-            [node, output, *peers[node].address, peers[node].epoch]
-            for node, output in places
+            [node, output, *peers[node].address, peers[node].epoch, shard]
+            for shard, (node, output) in enumerate(places)
             if node in peers
         ]
         over, error = self.ended.is_set(), self.error or ""
@@ -319,7 +320,8 @@ class CoordinatorHost:
             match command:
                 case Persist():
                     self._unkept = command
-                    self._persist()
+                    if not self._awaits_room:
+                        self._persist()
                 case Tell(number, message):
                     self._points.hit("coordinator.welcoming")
                     if number in self._connections:
@@ -337,7 +339,7 @@ class CoordinatorHost:
 
     def _persist(self) -> None:
         """Keep the state; without room again and again, and nobody is welcomed until then."""
-        command = self._unkept
+        command, self._awaits_room = self._unkept, False
         if command is None:
             return
         self._points.hit("coordinator.before_persist")
@@ -345,6 +347,7 @@ class CoordinatorHost:
             _write_state(self._store, command.state)
         except StorageFull as error:
             self._coordinator.stalled(str(error))
+            self._awaits_room = True
             self._loop.call_after(_FULL_SECONDS, self._persist)
             return
         self._points.hit("coordinator.after_persist")

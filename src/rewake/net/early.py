@@ -33,8 +33,8 @@ class EarlyResults(Client):
         found = self._find(self._stream)
         asked = dict.fromkeys(each[0] for each in found.places)
         addresses = {each[0]: (each[2], each[3]) for each in found.places}
-        if not asked:
-            raise OperatingFault(f"no node of stream {self._stream!r} runs now; ask again")
+        if not asked or len(found.places) < found.shards:
+            raise OperatingFault(f"not all nodes of stream {self._stream!r} run now; ask again")
         return [batch for node in asked for batch in self._ask(node, addresses[node])]
 
     def _ask(self, node: str, address: tuple[str, int]) -> Iterator[pa.RecordBatch]:

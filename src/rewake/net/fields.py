@@ -148,13 +148,14 @@ def _read_places(value: Any) -> list[list[Any]]:
 
 
 def _read_place(value: Any) -> list[Any]:
-    if type(value) is not list or len(value) != 5:
-        raise WrongField("not a place [node, output, host, port, epoch]")
+    if type(value) is not list or len(value) != 6:
+        raise WrongField("not a place [node, output, host, port, epoch, shard]")
     return [
         _read_text(value[0]),
         _read_count(value[1]),
         *_read_address(value[2:4]),
         _read_count(value[4]),
+        _read_count(value[5]),
     ]
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,6 @@ from rewake.stores.room import has_room
 
 # For the first word with the coordinator.
 _REACH_SECONDS = 5.0
-# How long the system may take to connect before it is asked anew, at first.
 _TURNS_PER_ROUND = 4
 _IDLE_SECONDS = 0.05
 _SOURCE_POLL_SECONDS = 0.002
@@ -142,6 +140,9 @@ class NodeHost:
             self._recover()
         except StorageFull as error:
             return self._await_room(error)
+        if not self._open_ends(self._welcome.epoch):
+            assert self._stop is not None
+            return self._stop  # while it waited for its sink
         return self._serve()
 
     def close(self) -> None:
@@ -212,37 +213,52 @@ class NodeHost:
         load_ms = (time.perf_counter() - started) * 1e3
         anew = not following.get("next_sequence")
         self._recovery.loaded(self._node, task.costs, load_ms, anew=anew)
-        self._open_ends(epoch)
 
     def _await_room(self, error: StorageFull) -> str:
         """Without room to begin in, wait for some; then let another attempt begin, with its epoch.
 
         This one may have claimed its log, and a claim is good for one opening.
         """
-        assert self._control is not None
-        assert self._welcome is not None
         log = Path(self._task.folder) / "nodes" / self._plan.name
-        told = {"starting": True, "recovering": True, "stalled": True, "trouble": str(error)}
         room = False
         while self._stop is None and not room:
-            self._control.send(Heartbeat(self._plan.name, self._welcome.epoch, told))
-            until = self._loop.now() + _FULL_SECONDS
-            while self._loop.now() < until and self._stop is None:
-                self._loop.run_once(_IDLE_SECONDS)
+            self._wait_for(error)
             room = has_room(log)
         if self._stop is None:
             raise error
         return self._stop
 
-    def _open_ends(self, epoch: int) -> None:
+    def _wait_for(self, error: OperatingFault) -> None:
+        """Say what there is to wait for, and wait for a while."""
+        assert self._control is not None
+        assert self._welcome is not None
+        told = {"starting": True, "recovering": True, "stalled": True, "trouble": str(error)}
+        self._control.send(Heartbeat(self._plan.name, self._welcome.epoch, told))
+        until = self._loop.now() + _FULL_SECONDS
+        while self._loop.now() < until and self._stop is None:
+            self._loop.run_once(_IDLE_SECONDS)
+
+    def _open_sink(self) -> list[int]:
+        """Open the sink, as soon as it can be: how far it is, by channel."""
+        plan = self._plan
+        while plan.sink is not None and self._stop is None:
+            try:
+                self._sink = plan.sink.open(plan.shard, plan.shards, plan.inputs[0].schema)
+            except (StorageFull, Unavailable) as error:
+                self._wait_for(error)
+            else:
+                return [self._sink.position(channel) for channel in range(len(plan.inputs))]
+        return []
+
+    def _open_ends(self, epoch: int) -> bool:
+        """Open sources, sink and channels; False when it was stopped before it could."""
         plan, node = self._plan, self._node
         for channel, each in enumerate(plan.inputs):
             if each.source is not None:
                 self._sources[channel] = each.source.open(plan.shard, plan.shards)
-        committed: Sequence[int] = ()
-        if plan.sink is not None:
-            self._sink = plan.sink.open(plan.shard, plan.shards, plan.inputs[0].schema)
-            committed = [self._sink.position(channel) for channel in range(len(plan.inputs))]
+        committed = self._open_sink()
+        if plan.sink is not None and self._sink is None:
+            return False
         self._upstream = Upstream(plan, epoch, node, self._loop, self._token, self._perform)
         self._downstream = Downstream(plan, node, self._loop, self._perform, self._forget)
         assert self._welcome is not None
@@ -253,6 +269,7 @@ class NodeHost:
         self._heartbeat()
         if self._sink is not None:
             self._commit_later()
+        return True
 
     # --- serving -----------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ def restore_backup(
 ) -> Backup:
     """Copy a backup to where the query shall go on; nothing is at `to` before it is whole."""
     manifest = read_manifest(backup)
+    to = to.absolute()
     refuse_occupied(to)
     files: dict[str, dict[str, Any]] = manifest["files"]
     draft = to.with_name(f"{to.name}.{secrets.token_hex(4)}{DRAFT_SUFFIX}")
@@ -41,7 +42,7 @@ def restore_backup(
             sync_folder(each)
         put_in_place(draft, to)
     except OSError as error:
-        raise StorageFault(f"cannot restore {backup} to {to}: {error.strerror}") from error
+        raise StorageFault(f"cannot restore {backup} to {to}: {error}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     total = sum(entry["size"] for entry in files.values())

@@ -161,7 +161,9 @@ class Upstream:
         except StorageFull:
             # Where its input is from cannot be remembered yet: take nothing, ask again.
             self._drop(channel)
-            self._loop.call_after(_FULL_SECONDS, lambda: self._try(channel))
+            # From where it is by then: it may have come far since it first asked.
+            channel.wanted = None
+            self._loop.call_after(_FULL_SECONDS, lambda: self._lost(channel))
 
     def closed(self, connection: Connection) -> None:
         """An upstream is gone; it may be back under the same address, or somewhere else."""

@@ -166,7 +166,7 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
     ),
     Kind.REFUSED: (
         node_messages.Refused,
-        {"reason": TEXT, "fenced": FLAG, "misfit": FLAG},
+        {"reason": TEXT, "fenced": FLAG, "misfit": FLAG, "later": FLAG},
     ),
     Kind.PRODUCE: (
         node_messages.Produce,

@@ -381,7 +381,7 @@ class Coordinator:
     @property
     def running(self) -> list[str]:
         """Nodes that have been welcomed and are connected."""
-        return [each.node for each in self._attempts.values() if each.welcomed]
+        return [each.node for each in tuple(self._attempts.values()) if each.welcomed]
 
     def node_of(self, connection: int) -> str | None:
         """The node that a connection runs."""
@@ -390,7 +390,9 @@ class Coordinator:
 
     def pid_of(self, node: str) -> int | None:
         """The process of a node's current attempt."""
-        return next((each.pid for each in self._attempts.values() if each.node == node), None)
+        # Others ask, too, while attempts come and go.
+        attempts = tuple(self._attempts.values())
+        return next((each.pid for each in attempts if each.node == node), None)
 
     def check_invariants(self) -> None:
         """What always holds between events."""

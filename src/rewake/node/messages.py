@@ -77,11 +77,13 @@ class Refused:
     """Not accepted; `fenced` when the asking epoch is an old one.
 
     `misfit`: what is asked for was never in the log, so that one of the two is not of this history.
+    `later`: nothing is wrong; ask again.
     """
 
     reason: str
     fenced: bool = False
     misfit: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where its shards are, of those that run now: [node, output, host, port, epoch] each.
+    """Where its shards are, of those that run now: [node, output, host, port, epoch, shard] each.
 
     `shards` is how many there are in all; 0: the query has no such stream.  `over`: no node will
     run again; then `error` says why, if the query failed, and `misfit` whether because its parts

@@ -133,13 +133,14 @@ class Outbox:
     def over(self, known: Mapping[str, Known]) -> None:
         """The query is over, so nobody confirms any more; the entry's log knows these producers.
 
-        An entry that has come to its end has all of everybody durable.  One that was cut off may
-        have written what was never synced.
+        An entry that has come to its end has all of everybody durable that is in its log.  One that
+        was cut off may have written what was never synced.
         """
         mine = known.get(self.name, Known())
+        all_there = mine.ended and mine.position >= self.position
         if mine.epoch > self._epoch:
             self._superseded(f"its epoch {self._epoch} was superseded by {mine.epoch}")
-        elif mine.ended and all(each.ended for each in known.values()):
+        elif all_there and all(each.ended for each in known.values()):
             self.acknowledged = max(self.acknowledged, mine.position)
             while self._packets:
                 self._drop()

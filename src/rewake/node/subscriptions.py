@@ -116,7 +116,7 @@ class Subscriptions:
 
     def _refusal(self, message: Subscribe) -> Refused | None:
         if message.expects > self._epoch:
-            return Refused(f"epoch {self._epoch} was superseded by {message.expects}")
+            return Refused(f"epoch {self._epoch} was superseded by {message.expects}", later=True)
         if not 0 <= message.output < len(self.queues):
             return Refused(f"node {message.node!r} has {len(self.queues)} outputs")
         known = self._epochs.get(message.subscriber, 0)
@@ -127,7 +127,14 @@ class Subscriptions:
         # Where it begins is up to those whom it must serve: a client could send it anywhere.
         awaited = self._kept is Kept.UPSTREAM and not self.started and any(self._consumers)
         if awaited and not message.epoch:
-            return Refused(f"node {message.node!r} waits for its consumers; ask again")
+            return Refused(f"node {message.node!r} waits for its consumers; ask again", later=True)
+        if self._kept is Kept.UPSTREAM and not message.epoch and message.position >= 0:
+            first = min(self.needed(), self.queues[message.output].first)
+            if message.position < first:
+                return Refused(
+                    f"node {message.node!r} keeps nothing itself, and what its consumers have is "
+                    f"not made again for a client; ask from position {first} on"
+                )
         end = self.queues[message.output].end
         if self._kept is Kept.IN_LOG and message.position > end:
             return Refused(

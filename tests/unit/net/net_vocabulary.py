@@ -65,7 +65,7 @@ SAMPLES: tuple[Message, ...] = (
     Stop("enough"),
     Superseded(9),
     Find("totals"),
-    Found("totals", 1, [["sum#0", 0, "127.0.0.1", 4711, 3]]),
+    Found("totals", 1, [["sum#0", 0, "127.0.0.1", 4711, 3, 0]]),
     Found("totals", 1, [], True, "node 'sum' is older than it was", True),
 )
 

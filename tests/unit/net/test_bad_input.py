@@ -99,7 +99,7 @@ class Stranger:
         found = self.heard.pop()
         assert isinstance(found, Found)
         asked.close()
-        _, _, host, port, _ = found.places[0]
+        _, _, host, port, *_ = found.places[0]
         return host, port
 
     def until(self, happened: Callable[[], object]) -> None:

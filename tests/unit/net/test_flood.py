@@ -208,7 +208,7 @@ def address_of(endpoint: Endpoint, stream: str) -> tuple[str, int]:
     loop.add(connection, asking)
     until(lambda: loop.run_once(0.01) or asking.messages)
     loop.close()
-    _, _, host, port, _ = asking.messages[0].places[0]
+    _, _, host, port, *_ = asking.messages[0].places[0]
     return host, port
 
 

@@ -127,6 +127,21 @@ def test_an_output_that_is_made_again_says_no_shorter_log_than_before():
     assert answer.message.lineage.end == 300
 
 
+def test_a_client_does_not_have_a_transparent_output_made_again():
+    """All consumers would get it again, and what their log has trimmed would end the query."""
+    outputs, rewound = subscriptions(Kept.UPSTREAM)
+    outputs.subscribed(1, subscribe())
+    outputs.offer([packet(0, 300)])
+    outputs.acked(1, Ack(300, 300))
+    (answer,) = outputs.subscribed(2, subscribe("client", epoch=0))
+    assert isinstance(answer.message, Refused)
+    assert "ask from position 300 on" in answer.message.reason
+    assert rewound == [0]
+    assert Answer(3, Begins(300, 1)) in outputs.subscribed(
+        3, subscribe("client", epoch=0, position=300)
+    )
+
+
 def test_what_amnesia_lost_is_a_gap():
     """The answer says where the stream goes on."""
     outputs, _ = subscriptions(Kept.NOWHERE, position=1000)
