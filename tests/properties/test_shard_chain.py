@@ -1,4 +1,4 @@
-"""Shards of a stream: stopped anywhere in one commit they are one history, mixed they are not."""
+"""Shards of one history, wherever they were stopped, are never told apart; mixed ones always."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from aggregate_cases import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.node.shard_chain import NO_CHAIN, ShardEnd, fits, link
+from rewake.node.shard_batches import BatchIdentity, BatchRecord, ShardBatches
+from rewake.node.shard_chain import NO_CHAIN, Past, ShardEnd, fits, link, strangers
+from rewake.operators.row_digest import RowDigest
 
 SHARDS = 3
 # How many frames each shard gets of a commit, and which rows these are.
@@ -71,3 +73,63 @@ def test_a_shard_of_another_time_or_branch_fits_only_with_the_same_content(
         found = there[-1][shard]
         same = {said[shard], coming[shard]} if coming else {said[shard]}
         assert fits(found, said[shard], coming[shard] if coming else None) == (found in same)
+
+
+# --- shards that record every batch --------------------------------------------------------------
+
+
+def recorded(plans: list[int], last: BatchRecord | None = None) -> BatchRecord | None:
+    """The newest record of a shard that has taken batches with these rows."""
+    for plan in plans:
+        batch = 0 if last is None else last.batch + 1
+        last = taken(last, batch, plan)
+    return last
+
+
+def taken(last: BatchRecord | None, batch: int, plan: int) -> BatchRecord:
+    """The record of a batch, behind the last one or in its place."""
+    identity = BatchIdentity(bytes(16), batch)
+    request = BatchRecord(identity, bytes(16), RowDigest(plan, plan, 0))
+    return BatchRecord.decode(ShardBatches("at", last).linked(request).encode())
+
+
+PLANS = st.lists(st.integers(0, 2), max_size=6)
+
+
+@examples(300)
+@given(PLANS, st.lists(PLANS, min_size=SHARDS, max_size=SHARDS), st.booleans())
+def test_shards_in_or_before_the_batch_under_way_have_one_past(
+    plans: list[int], anew: list[list[int]], old: bool
+) -> None:
+    """Each has recorded the batch under way as often as Spark has planned it anew, or not yet."""
+    batch = len(plans)
+    before = recorded(plans)
+    if old and before is not None:
+        before = before._replace(past=None)  # written before there were chains
+    shards = [before] * SHARDS
+    for shard, tries in enumerate(anew):
+        for plan in tries:
+            shards[shard] = taken(shards[shard], batch, plan)
+    pasts = {n: last.past_of(batch) for n, last in enumerate(shards) if last is not None}
+    assert strangers({n: past for n, past in pasts.items() if past is not None}) == []
+
+
+@examples(500)
+@given(PLANS, PLANS, st.integers(0, 5), st.integers(0, SHARDS - 1), st.integers(0, 1))
+def test_a_shard_with_other_rows_in_its_past_is_named(
+    plans: list[int], others: list[int], at: int, odd: int, further: int
+) -> None:
+    """Whether or not it has taken the batch under way; one of another time does not come so far."""
+    batch = len(plans)
+    mixed = plans[:at] + others
+    right, wrong = recorded(plans), recorded([*mixed, 0][: len(mixed) + further])
+    if right is None or wrong is None:
+        return
+    past = wrong.past_of(batch)
+    if len(mixed) + further not in (batch, batch + 1):
+        assert past is None  # such a shard refuses the batch by itself
+        return
+    assert past is not None
+    pasts: dict[int, Past] = dict.fromkeys(range(SHARDS), right.past_of(batch) or Past(-1))
+    wanted = [] if [*mixed, 0][:batch] == plans else [odd]
+    assert strangers(pasts | {odd: past}) == wanted
