@@ -4,6 +4,9 @@ Spark plans batches, forgets plans that it had not synced, and goes on where its
 shards decide by their records.  Between that the folder of the state, or one shard of it, becomes
 an older copy of itself, or is lost.  The oracle: when Spark commits a batch, every shard holds
 exactly the batches that Spark has committed, with the rows that it planned last.
+
+Where shards come from copies of any time, of plans that are no more, too, they are compared, as a
+host does: all must hold the same when Spark commits.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from rewake.node.shard_batches import (
     Decision,
     ShardBatches,
 )
+from rewake.node.shard_chain import strangers
 from rewake.operators.row_digest import RowDigest
 
 QUERY = bytes(16)
@@ -38,7 +42,10 @@ class At:
 class World:
     """Spark, the folder, and copies of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, any_copies: bool = False) -> None:
+        self.any_copies = any_copies
+        # The shards that have been compared since they were opened, by run.
+        self.compared: dict[int, int] = {}
         self.at = At()
         # The plan of each committed batch: so many rows.
         self.committed: list[int] = []
@@ -52,15 +59,26 @@ class World:
         batch, log = len(self.committed), self.at.logs[shard]
         rows = RowDigest(self.plan, self.plan, 0)
         request = BatchRecord(BatchIdentity(QUERY, batch), bytes([self.run % 256] * 16), rows)
+        batches = ShardBatches("at", log[-1] if log else None)
         try:
-            decision = ShardBatches("at", log[-1] if log else None).decide(request)
+            decision = batches.decide(request)
         except UsageError:
             return False
+        if self.compared.get(shard) != self.run and not self.fits(shard, batch):
+            return False
+        self.compared[shard] = self.run
         if decision is Decision.REPLACE:
             log.pop()
         if decision is not Decision.REPEAT:
-            log.append(request)
+            log.append(batches.linked(request))
         return True
+
+    def fits(self, shard: int, batch: int) -> bool:
+        """Whether a shard has the past of the next one that can be compared with it."""
+        ring = [self.at.logs[(shard + step) % SHARDS] for step in range(SHARDS)]
+        pasts = [log[-1].past_of(batch) if log else None for log in ring]
+        others = [each for each in pasts[1:] if each is not None]
+        return pasts[0] is None or not others or not strangers({0: pasts[0], 1: others[0]})
 
     def run_batch(self, tasks: int) -> None:
         """Some tasks end, in any order; when all have, Spark commits and plans the next batch."""
@@ -77,7 +95,7 @@ class World:
         ends = [log[-1] for log in self.at.logs if log]
         planned = len(self.committed), self.plan
         known = [(each.batch, each.rows.rows) for each in ends if each.batch >= planned[0]]
-        if all(each == planned for each in known):
+        if self.any_copies or all(each == planned for each in known):
             self.copies.append(copy.deepcopy(self.at))
 
     def plan_anew(self) -> None:
@@ -90,7 +108,8 @@ class World:
         self.run += 1
         self.committed = self.committed[: max(len(self.committed) - batches, 0)]
         # A copy is consistent with a plan that is no more, and would be continued: see the limits.
-        self.copies = [each for each in self.copies if not self._knows(each)]
+        if not self.any_copies:
+            self.copies = [each for each in self.copies if not self._knows(each)]
         self.plan_anew()
 
     def _knows(self, at: At) -> bool:
@@ -100,6 +119,8 @@ class World:
         """One history."""
         self.commits += 1
         wanted = list(enumerate(self.committed))
+        if self.any_copies:  # all of them may have come from one copy, one by one: see the limits
+            wanted = [(each.batch, each.rows.rows) for each in self.at.logs[0]]
         for log in self.at.logs:
             assert [(each.batch, each.rows.rows) for each in log] == wanted
 
@@ -124,7 +145,24 @@ _COPIED_AFTER_THE_LOSS = [_RUN, ("power", 1), ("copy", 0), _RUN, ("restore", 1),
 @given(st.lists(_STEPS, max_size=40))
 def test_what_is_continued_is_one_history(steps: list[tuple[str, int]]) -> None:
     """Whatever is refused is refused; whatever is committed is whole."""
-    world = World()
+    follow(World(), steps)
+
+
+_SHARD_FROM_BEFORE = [_RUN, ("copy", 0), ("power", 1), _RUN, ("restore shard", 1), _RUN]
+
+
+@examples(1000)
+@example(_SHARD_FROM_BEFORE)
+@given(st.lists(_STEPS, max_size=40))
+def test_shards_that_are_continued_together_are_of_one_history(
+    steps: list[tuple[str, int]],
+) -> None:
+    """Also when one was put back from before a batch was planned anew."""
+    follow(World(any_copies=True), steps)
+
+
+def follow(world: World, steps: list[tuple[str, int]]) -> None:
+    """What happens, step by step; the world checks itself at every commit."""
     for step, number in steps:
         if step == "run":
             world.run_batch(number)
@@ -135,8 +173,9 @@ def test_what_is_continued_is_one_history(steps: list[tuple[str, int]]) -> None:
         elif world.copies:
             found = copy.deepcopy(world.copies[number % len(world.copies)])
             if step == "restore":
-                world.at = found
+                world.at, world.compared = found, {}
             else:
+                world.compared.pop(number % SHARDS, None)
                 world.at.logs[number % SHARDS] = found.logs[number % SHARDS]
 
 

@@ -176,6 +176,35 @@ def test_a_lost_checkpoint_is_refused_until_the_new_query_takes_over(
     assert "no query has written to the stream" in failure(moved)
 
 
+@pytest.mark.parametrize("source", ["copy", "branch"])
+def test_a_shard_that_is_put_back_alone_is_refused(
+    session: "SparkSession", tmp_path: Path, source: str
+) -> None:
+    """From an older copy, or from one that another query has continued; else rows are lost."""
+    path, copy = tmp_path / "stream", tmp_path / "copy"
+    files, frame = tmp_path / "files", numbers_of
+    source_files(files, range(40))
+    options = {"key": "value", "shards": "2"}
+    assert failure(run(frame(session, files), path, tmp_path / "checkpoint", **options)) == ""
+    shutil.copytree(path, copy)
+    if source == "branch":
+        source_files(tmp_path / "others", range(1000, 1040))
+        others = frame(session, tmp_path / "others")
+        assert failure(run(others, copy, tmp_path / "beside", takeover="true")) == ""
+    source_files(files, range(40, 80))
+    assert failure(run(frame(session, files), path, tmp_path / "checkpoint")) == ""
+    shutil.move(path / "shard-0001", tmp_path / "right")
+    shutil.copytree(copy / "shard-0001", path / "shard-0001")
+    source_files(files, range(80, 120))
+    refused = failure(run(frame(session, files), path, tmp_path / "checkpoint"))
+    assert "HistoryMismatch" in refused
+    assert f"{path}/shard-0001" in refused
+    shutil.rmtree(path / "shard-0001")
+    shutil.move(tmp_path / "right", path / "shard-0001")
+    assert failure(run(frame(session, files), path, tmp_path / "checkpoint")) == ""
+    assert numbers(path) == Counter(range(120))
+
+
 def test_a_query_of_rewake_reads_what_a_dataframe_wrote(
     session: "SparkSession", tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """Another number of shards for a query that goes on with its checkpoint."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from structured_vocabulary import (
     end_hosts,
     expected,
     forget_commit,
+    forget_plan,
     results,
     run_query,
     write_input,
@@ -32,6 +34,33 @@ def test_a_query_goes_on_with_other_shards_exactly_once(spark, tmp_path: Path) -
     write_input(tmp_path, 3, start=3)
     run_query(spark, tmp_path, averages(tmp_path, at=divided, shards=3))
     assert results(tmp_path) == expected(6)
+
+
+def test_shards_are_compared_after_the_move(spark, tmp_path: Path) -> None:
+    """One from before a batch was planned anew is refused; the right one goes on."""
+    write_input(tmp_path, 2)
+    run_query(spark, tmp_path)
+    end_hosts(tmp_path)
+    divided = tmp_path / "divided"
+    migrate(spark, tmp_path / "state", divided, 3)
+    operator = averages(tmp_path, at=divided, shards=3)
+    write_input(tmp_path, 1, start=2)
+    run_query(spark, tmp_path, operator)
+    shutil.copytree(divided / "shard-0001", tmp_path / "old")
+    write_input(tmp_path, 1, start=3)
+    forget_plan(tmp_path, 2)
+    run_query(spark, tmp_path, operator, files=2)
+    shutil.move(divided / "shard-0001", tmp_path / "right")
+    shutil.move(tmp_path / "old", divided / "shard-0001")
+    write_input(tmp_path, 1, start=4)
+    with pytest.raises(Exception, match=r"HistoryMismatch.*shard-0001 had"):
+        run_query(spark, tmp_path, operator)
+    shutil.rmtree(divided / "shard-0001")
+    shutil.move(tmp_path / "right", divided / "shard-0001")
+    run_query(spark, tmp_path, operator)
+    whole = expected(5)
+    joined = {2: sorted(whole[2] + whole[3]), 3: whole[4]}
+    assert results(tmp_path) == {0: whole[0], 1: whole[1]} | joined
 
 
 def test_what_cannot_be_divided_is_refused(spark, tmp_path: Path) -> None:

@@ -116,6 +116,34 @@ def test_a_batch_that_is_planned_anew_with_more_rows_is_computed_anew(
     assert results(folder) == wanted | {3: expected(6)[5]}
 
 
+@pytest.mark.parametrize("shard", ["shard-0000", "shard-0001"])
+def test_a_shard_from_before_a_batch_was_planned_anew_is_refused(
+    spark: "SparkSession", folder: Path, shard: str
+) -> None:
+    """It ends with the same batch as the other one, of other rows; the right one goes on."""
+    state, old, right = folder / "state", folder / "old", folder / "right"
+    write_input(folder, 2)
+    run_query(spark, folder)
+    end_hosts(folder)
+    shutil.copytree(state / shard, old)
+    write_input(folder, 1, start=2)
+    forget_plan(folder, 1)
+    run_query(spark, folder, files=2)
+    end_hosts(folder)
+    shutil.move(state / shard, right)
+    shutil.copytree(old, state / shard)
+    write_input(folder, 1, start=3)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"HistoryMismatch.*before batch 2, .*shard-0001 had"):
+            run_query(spark, folder)
+        end_hosts(folder)
+    shutil.rmtree(state / shard)
+    shutil.move(right, state / shard)
+    run_query(spark, folder)
+    whole = expected(4)
+    assert results(folder) == {0: whole[0], 1: sorted(whole[1] + whole[2]), 2: whole[3]}
+
+
 def test_batches_without_any_rows_are_no_gap(spark: "SparkSession", folder: Path) -> None:
     """Rows that a filter removes, for one shard or for all."""
     write_input(folder, 1, wanted=one_item)

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.connectors.stream_manifest import BatchPart, Manifest, Part, Writers
+from rewake.connectors.stream_manifest import BatchPart, Concluded, Manifest, Part
 from rewake.log.claims import current_claim, owns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
-from rewake.model.errors import DamagedLog, RewakeError
+from rewake.model.errors import DamagedLog, HistoryMismatch, RewakeError
+from rewake.node.shard_chain import NO_CHAIN, ShardEnd, fits
 from rewake.stores import LocalStore, LogWriter, open_log_reader, open_log_writer
 
-__all__ = ["CommitLogs", "read_writers"]
+__all__ = ["CommitLogs", "chains_of", "check_shards", "read_concluded"]
 
 
 class CommitLogs:
@@ -77,9 +78,10 @@ class CommitLogs:
         """Append the parts that are not there yet, and wait until all are durable."""
         for shard, parts in enumerate(manifest.parts_by_shard()):
             there = self._logs[shard].next_sequence - manifest.bases[shard]
+            mark = manifest.mark(shard, 0)
             for number, (file, part) in enumerate(parts):
                 if number >= there:
-                    mark = BatchPart(manifest.identity, number, len(parts))
+                    mark = mark._replace(part=number)
                     payload = contents[file.name].slice(part.offset, part.size)
                     self._append(shard, part, mark, Section(SectionKind.RESULTS, payload))
                     passed("appended")
@@ -90,10 +92,10 @@ class CommitLogs:
     def conclude(self, manifest: Manifest) -> None:
         """Append the frame that says that the batch is committed."""
         parts = len(manifest.parts_by_shard()[0])
-        writers = json.dumps(manifest.writers.to_json()).encode()
-        mark = BatchPart(manifest.identity, parts, parts)
+        concluded = json.dumps(Concluded(manifest.writers, manifest.ends).to_json()).encode()
         nothing = Part(0, 0, 0, 0, self._clocks[0])
-        self._append(0, nothing, mark, Section(SectionKind.METADATA, writers))
+        content = Section(SectionKind.METADATA, concluded)
+        self._append(0, nothing, manifest.mark(0, parts), content)
         self._logs[0].flush()
 
     def _append(self, shard: int, part: Part, mark: BatchPart, content: Section) -> None:
@@ -129,8 +131,9 @@ class CommitLogs:
                     f"but had {manifest.bases[shard]} when a commit began; restore it from a copy"
                 )
             if there:
-                expected = BatchPart(manifest.identity, there - 1, len(parts))
-                is_own = _last_mark(self._shards[shard]) == expected
+                mark = _last_mark(self._shards[shard])
+                # Whether its chain is right is for `check_shards` to say.
+                is_own = mark is not None and mark[:3] == (manifest.identity, there - 1, len(parts))
                 (own if is_own else others).append(shard)
         return own, others
 
@@ -154,18 +157,83 @@ def _mark_of(frame: Frame) -> BatchPart | None:
     return None if payload is None else BatchPart.decode(payload)
 
 
-def read_writers(shard: Path) -> Writers:
-    """Who has written the stream, as its first shard's last commit says."""
-    with open_log_reader(shard) as reader:
+def read_concluded(shards: Sequence[Path]) -> Concluded:
+    """Who has written the stream and where its shards end, as the first shard's last commit says.
+
+    Before the first commit all shards are empty; where the ends are not known, they are `()`.
+    """
+    with open_log_reader(shards[0]) as reader:
+        whole = reader.first_sequence == 0
         for frame in reader.frames_backwards():
             mark = _mark_of(frame)
             stored = frame.section(SectionKind.METADATA)
             if mark is None or mark.part != mark.parts or stored is None:
-                continue  # a part of a commit under way, or a frame of another kind of writer
+                # A part of a commit under way, or a frame of another kind of writer.
+                whole = whole and mark is not None
+                continue
             try:
-                return Writers.from_json(json.loads(bytes(stored)))
+                return Concluded.from_json(json.loads(bytes(stored)))
             except (ValueError, TypeError, KeyError) as error:
                 raise DamagedLog(
-                    f"frame {frame.sequence} of {shard} does not say who wrote it: {error}"
+                    f"frame {frame.sequence} of {shards[0]} does not say who wrote it: {error}"
                 ) from error
-    return Writers()
+    return Concluded(ends=(ShardEnd(0, NO_CHAIN),) * len(shards) if whole else ())
+
+
+# --- shards of one history -----------------------------------------------------------------------
+
+
+def chains_of(shards: Sequence[Path], concluded: Concluded) -> list[bytes]:
+    """The chain that each shard goes on with; where there is none yet, it begins."""
+    ends = concluded.ends or [_end(shard) for shard in shards]
+    return [end.chain or NO_CHAIN for end in ends]
+
+
+def check_shards(
+    shards: Sequence[Path], concluded: Concluded, manifest: Manifest | None = None
+) -> None:
+    """Raise when a shard is not where the last commit left it, or the one under way has come to."""
+    said = concluded.ends
+    if not said or (manifest is not None and not manifest.ends):
+        return  # from before there were chains
+    if len(said) != len(shards):
+        raise DamagedLog(
+            f"the last commit of {shards[0].parent} was to {len(said)} shards, and the stream has "
+            f"{len(shards)}; restore stream.json from a copy"
+        )
+    coming = manifest.ends if manifest is not None else (None,) * len(shards)
+    for shard, path in enumerate(shards):
+        found = _end(path)
+        if not fits(found, said[shard], coming[shard]):
+            raise _mismatch(shards, shard, found, said[shard])
+
+
+def _end(shard: Path) -> ShardEnd:
+    with open_log_reader(shard) as reader:
+        frames = reader.end_sequence
+        for frame in reader.frames_backwards():
+            mark = _mark_of(frame)
+            return ShardEnd(frames, (mark.chain if mark is not None else b"") or NO_CHAIN)
+    return ShardEnd(frames, None if frames else NO_CHAIN)
+
+
+def _mismatch(
+    shards: Sequence[Path], shard: int, found: ShardEnd, said: ShardEnd
+) -> HistoryMismatch:
+    first, path = shards[0].name, shards[shard]
+    if shard == 0:
+        what = (
+            f"{path} has {found.frames} frames, {said.frames} up to its last commit, and the "
+            "manifest of the next one is not in `staging`"
+        )
+    elif found.frames != said.frames:
+        what = f"{path} has {found.frames} frames, and {first} says {said.frames}"
+    else:
+        what = f"{path} has other rows than {first} says, in as many frames ({found.frames})"
+    return HistoryMismatch(
+        f"the shards of the stream at {path.parent} are not of one history: {what}. A folder was "
+        "put back alone, from another time or from a copy that was written by itself; rows would "
+        "be lost without a word. Nothing was changed. Put back the folder that was there, or all "
+        "shards and `staging` from one copy; if there is none, read what is there and write it to "
+        "a new path with a new checkpointLocation"
+    )

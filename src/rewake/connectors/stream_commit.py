@@ -9,13 +9,14 @@ A commit, in order:
 1. The lock of the folder `staging` is taken, so that one process commits at a time.
 2. All shard logs are claimed with one new epoch: from now on nobody else can append.
 3. A manifest that a predecessor left is rolled forward: its batch is completed as below.
-4. `Writers`, in the last frame of shard 0, says what has been committed.  A batch that is in the
-   stream already is left out if it has the same rows, and else refused, like one that does not
-   follow.  Nothing has changed so far.
+4. `Concluded`, in the last frame of shard 0, says what has been committed, and where each shard
+   ends: shards that are elsewhere are of another time or branch, and refused.  A batch that is in
+   the stream already is left out if it has the same rows, and else refused, like one that does
+   not follow.  Nothing has changed so far.
 5. The manifest is published: identity, staged files, and for each shard the sequence of its first
    frame.  **From here on the batch will be in the stream**, whoever dies.
 6. The staged rows are appended to the shard logs, a part a frame, and made durable.
-7. A last frame in shard 0 says that the batch is committed, with `Writers` as it is now.
+7. A last frame in shard 0 says that the batch is committed, with `Concluded` as it is now.
 8. The manifest and the staged files are deleted, and so are the leftovers of earlier batches.
 
 A crash, case by case:
@@ -50,7 +51,12 @@ from typing import Final
 import pyarrow as pa
 from google_crc32c import value as crc32c
 
-from rewake.connectors.commit_logs import CommitLogs, read_writers
+from rewake.connectors.commit_logs import (
+    CommitLogs,
+    chains_of,
+    check_shards,
+    read_concluded,
+)
 from rewake.connectors.stream_folder import StreamFolder
 from rewake.connectors.stream_manifest import (
     STAGING,
@@ -64,8 +70,9 @@ from rewake.connectors.stream_manifest import (
 )
 from rewake.log.layout import DRAFT_SUFFIX
 from rewake.log.store import publish
-from rewake.model.errors import DamagedLog, Fenced, LogInUse, UsageError
+from rewake.model.errors import DamagedLog, Fenced, HistoryMismatch, LogInUse, UsageError
 from rewake.node.shard_batches import BatchIdentity
+from rewake.node.shard_chain import NO_CHAIN
 from rewake.stores import LocalStore
 from rewake.stores.private import private_opener, put_right
 
@@ -101,6 +108,7 @@ class StreamCommit:
         self._passed = crash_after
         self._logs: CommitLogs | None = None
         self._writers = Writers()
+        self._chains: list[bytes] = []
         # A process that sleeps with the lock, and was fenced: it need not be waited for again.
         self._fenced_holder = ""
 
@@ -142,6 +150,7 @@ class StreamCommit:
             staged = sorted(files, key=lambda file: (file.partition, file.name))
             held = tuple(file for file in staged if file.parts)
             manifest = Manifest(logs.epoch, identity, writers, logs.ends(), held)
+            manifest = manifest.linked(self._chains)
             contents = self._mapped(staging, manifest, logs)
             self._passed("verified")
             if held:  # a batch without rows is one frame, which needs no manifest
@@ -226,14 +235,28 @@ class StreamCommit:
             return self._logs
         self.close()
         # To claim begins new segments: what is repeated or refused should leave none.
-        if not _manifests(staging) and not is_next(read_writers(self.folder.shards[0])):
+        if not _manifests(staging) and not self._look(staging, is_next):
             return None
         self._logs = logs = CommitLogs(self.folder.shards, identity.query_text)
         self._passed("claimed")
         self._roll_forward(staging, logs)
-        self._writers = read_writers(self.folder.shards[0])
+        concluded = read_concluded(self.folder.shards)
+        self._writers = concluded.writers
+        self._chains = chains_of(self.folder.shards, concluded)
         self._passed("settled")
         return logs
+
+    def _look(self, staging: LocalStore, is_next: Callable[[Writers], bool]) -> bool:
+        """Whether the batch is the next one; raises when the shards are not of one history."""
+        concluded = read_concluded(self.folder.shards)
+        wanted = is_next(concluded.writers)
+        try:
+            check_shards(self.folder.shards, concluded)
+        except HistoryMismatch:
+            # A zombie may be writing at this moment: who has the claims will see.
+            if not _manifests(staging) and read_concluded(self.folder.shards) == concluded:
+                raise
+        return wanted
 
     # --- one commit --------------------------------------------------------------------------
 
@@ -266,6 +289,7 @@ class StreamCommit:
         self._passed("durable")
         logs.conclude(manifest)
         self._writers = manifest.writers
+        self._chains = [end.chain or NO_CHAIN for end in manifest.ends]
         self._passed("concluded")
         self._clear(staging, manifest)
 
@@ -297,17 +321,22 @@ class StreamCommit:
         *older, newest = ("", *_manifests(staging))
         drafts = [name for name in staging.names() if name.endswith(DRAFT_SUFFIX)]
         _delete(staging, [*filter(None, older), *drafts])
+        concluded = read_concluded(self.folder.shards)
         if not newest:
+            check_shards(self.folder.shards, concluded)
             return
         manifest = _read(staging, newest)
         own, others = self._trace(manifest, logs)
         if others or not (own or _all_there(staging, manifest)):
             # It came too late: no frame of it is there, and none may be.
+            check_shards(self.folder.shards, concluded)
             _delete(staging, [newest])
             staging.sync_directory()
         elif own and logs.is_concluded(manifest):
+            check_shards(self.folder.shards, concluded)
             self._clear(staging, manifest)
         else:
+            check_shards(self.folder.shards, concluded, manifest)
             self._complete(staging, manifest, logs, self._mapped(staging, manifest, logs))
 
     def _trace(self, manifest: Manifest, logs: CommitLogs) -> tuple[list[int], list[int]]:
@@ -319,7 +348,7 @@ class StreamCommit:
                 f"{len(self.folder.shards)}; restore stream.json from a copy"
             )
         own, others = logs.trace(manifest)
-        if others and read_writers(self.folder.shards[0]).has(identity):
+        if others and read_concluded(self.folder.shards).writers.has(identity):
             return [], others  # another attempt of the same batch has been committed
         if own and others:
             raise DamagedLog(

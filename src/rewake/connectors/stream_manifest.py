@@ -8,8 +8,10 @@ batches are the parts, each the results of one frame of one shard.  The manifest
 place, so that committing copies bytes and understands none of them.
 
 A frame of a commit has a BATCH section: the identity (16 bytes query id, u64 batch id), u32 part
-and u32 parts, little-endian.  Parts are counted from 0 in each shard.  The last frame of a commit
-is in shard 0, has no tuples, and its part is equal to its parts; its METADATA is `Writers`.
+and u32 parts, little-endian, and 16 bytes of chain (`rewake.node.shard_chain`), which all parts of
+a shard share.  Parts are counted from 0 in each shard.  The last frame of a commit is in shard 0,
+has no tuples, and its part is equal to its parts; its METADATA is `Concluded`: who has written the
+stream, and where every shard ends.  What was written before there were chains has neither.
 
 What always holds: a manifest is read back as it was written or refused as damaged.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -35,11 +37,13 @@ from rewake.model.errors import (
     OtherRows,
 )
 from rewake.node.shard_batches import BatchIdentity
+from rewake.node.shard_chain import CHAIN_BYTES, ShardEnd, link
 from rewake.operators.row_digest import NO_ROWS, RowDigest
 
 __all__ = [
     "STAGING",
     "BatchPart",
+    "Concluded",
     "Manifest",
     "Part",
     "StagedFile",
@@ -56,6 +60,7 @@ STAGING: Final = "staging"
 
 _IDENTITY_BYTES: Final = 24
 _PARTS: Final = Struct("<II")
+_PLACE: Final = Struct("<IQQQ")
 _STAGED: Final = re.compile(r"stage-([0-9a-f]{32})-(\d{1,19})-\d+-[0-9a-f]+\.arrow")
 _MANIFEST: Final = re.compile(r"commit-(\d{1,19})\.json")
 # How many earlier writers a stream remembers: each costs some bytes in every commit.
@@ -68,19 +73,22 @@ class BatchPart(NamedTuple):
     identity: BatchIdentity
     part: int
     parts: int
+    chain: bytes = b""
 
     def encode(self) -> bytes:
         """The section's payload."""
-        return self.identity.encode() + _PARTS.pack(self.part, self.parts)
+        return self.identity.encode() + _PARTS.pack(self.part, self.parts) + self.chain
 
     @classmethod
     def decode(cls, payload: memoryview | bytes) -> BatchPart:
         """What `encode` wrote; `DamagedFrame` otherwise."""
         content = bytes(payload)
-        if len(content) != _IDENTITY_BYTES + _PARTS.size:
+        rest = len(content) - _IDENTITY_BYTES - _PARTS.size
+        if rest not in (0, CHAIN_BYTES):
             raise DamagedFrame(f"the section of a batch's part has {len(content)} bytes")
         identity = BatchIdentity.decode(content[:_IDENTITY_BYTES])
-        return cls(identity, *_PARTS.unpack_from(content, _IDENTITY_BYTES))
+        part, parts = _PARTS.unpack_from(content, _IDENTITY_BYTES)
+        return cls(identity, part, parts, content[len(content) - rest :])
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -258,6 +266,31 @@ class Writers:
         return cls(bytes.fromhex(current) if current else None, last)
 
 
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What the last commit says: who has written, and where each shard ends; `()` if unknown."""
+
+    writers: Writers = field(default_factory=Writers)
+    ends: tuple[ShardEnd, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return self.writers.to_json() | ({"shards": _ends_to_json(self.ends)} if self.ends else {})
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Concluded:
+        """What `to_json` gave."""
+        return cls(Writers.from_json(value), _ends_from_json(value.get("shards", ())))
+
+
+def _ends_to_json(ends: Iterable[ShardEnd]) -> list[Any]:
+    return [[frames, (chain or b"").hex()] for frames, chain in ends]
+
+
+def _ends_from_json(value: Iterable[Any]) -> tuple[ShardEnd, ...]:
+    return tuple(ShardEnd(int(frames), bytes.fromhex(chain)) for frames, chain in value)
+
+
 def _other_query(identity: BatchIdentity, last: BatchIdentity, path: str) -> OtherQuery:
     return OtherQuery(
         f"the stream at {path} is written by the streaming query {last.query_text} (its last batch "
@@ -312,8 +345,8 @@ def _without_log(identity: BatchIdentity, path: str) -> CheckpointWithoutLog:
 class Manifest:
     """A commit that will be completed, whoever completes it.
 
-    `bases` has for each shard the sequence of the commit's first frame there.  `writers` is what
-    the last frame will say.
+    `bases` has for each shard the sequence of the commit's first frame there.  `writers` and `ends`
+    are what the last frame will say; one from before there were chains has no ends.
     """
 
     epoch: int
@@ -321,6 +354,29 @@ class Manifest:
     writers: Writers
     bases: tuple[int, ...]
     files: tuple[StagedFile, ...]
+    ends: tuple[ShardEnd, ...] = ()
+
+    def linked(self, chains: Iterable[bytes]) -> Manifest:
+        """The same with ends, when these are the chains of the shards before.
+
+        What a chain takes up of a batch are its rows as a whole and the bytes that go to the shard.
+        """
+        batch = self.identity.encode() + rows_of(self.files).encode()
+        ends = []
+        for shard, (chain, parts) in enumerate(zip(chains, self.parts_by_shard(), strict=True)):
+            frames = len(parts) + (shard == 0)
+            places = (
+                _PLACE.pack(file.checksum, part.offset, part.size, part.rows)
+                for file, part in parts
+            )
+            after = link(chain, batch + b"".join(places)) if frames else chain
+            ends.append(ShardEnd(self.bases[shard] + frames, after))
+        return replace(self, ends=tuple(ends))
+
+    def mark(self, shard: int, part: int) -> BatchPart:
+        """What a frame of the commit says of itself."""
+        chain = self.ends[shard].chain if self.ends else None
+        return BatchPart(self.identity, part, len(self.parts_by_shard()[shard]), chain or b"")
 
     def parts_by_shard(self) -> list[list[tuple[StagedFile, Part]]]:
         """The parts of each shard in their order: that of the files, then that in the file."""
@@ -339,6 +395,7 @@ class Manifest:
             "writers": self.writers.to_json(),
             "bases": list(self.bases),
             "files": [file.to_json() for file in self.files],
+            "ends": _ends_to_json(self.ends),
         }
         text = json.dumps(body, sort_keys=True)
         return json.dumps({"format": 1, "crc32c": crc32c(text.encode()), "body": text}).encode()
@@ -358,6 +415,7 @@ class Manifest:
                 Writers.from_json(body["writers"]),
                 tuple(int(base) for base in body["bases"]),
                 tuple(StagedFile.from_json(file) for file in body["files"]),
+                _ends_from_json(body.get("ends", ())),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DamagedLog(

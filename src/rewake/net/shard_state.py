@@ -27,6 +27,7 @@ from rewake.log.layout import DESCRIPTOR
 from rewake.log.retention import KEEP_NOTHING, Needs
 from rewake.model.errors import (
     Fenced,
+    HistoryMismatch,
     LogExists,
     OtherShard,
     RewakeError,
@@ -35,6 +36,7 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.net.shard_folder import ShardFolder
+from rewake.net.shard_histories import check_histories
 from rewake.node.shard_batches import BatchRecord, Decision, ShardBatches
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.arrays import arrow_array
@@ -200,6 +202,8 @@ class ShardState:
         self.epoch = epoch
         self.description = description
         self.broken = False
+        # The run for which this log was last compared with those of other shards.
+        self._compared: bytes | None = None
         self._rates = rates
         self._since_trim = 0
         self._kept: list[pa.RecordBatch] | None = None
@@ -283,11 +287,13 @@ class ShardState:
         self._check_folder()
         try:
             decision = self.decide(request, gaps)
-        except UsageError:
+            self._compare(request)
+        except (UsageError, HistoryMismatch):
             self._check_owner()
             raise
         if decision is Decision.REPEAT:
             return self._again()
+        request = self._batches.linked(request)
         rows = self.description.ordered(batches)
         instead = self._replaced(request, rows) if decision is Decision.REPLACE else None
         try:
@@ -299,6 +305,14 @@ class ShardState:
             # The operator may have seen the batch and the log not, or the other way round.
             self.broken = True
             raise
+
+    def _compare(self, request: BatchRecord) -> None:
+        """Raise when other shards have another past; once for a log that was opened, and a run."""
+        if request.run != self._compared and self.last is not None:
+            check_histories(
+                self._operator_folder, self._number, self.description.shards, self.last, request
+            )
+        self._compared = request.run
 
     def _check_folder(self) -> None:
         """Raise when another folder has been put in the place of the one that is held open."""

@@ -15,6 +15,9 @@ Which rows a batch has, all shards' together, is said by their number and digest
 Spark has lost its plan of a batch, which it does not sync, and has made another one.  In one run of
 a query a plan stays as it is; if rows differ there, they are left to chance.
 
+A record also says what came before its batch (`rewake.node.shard_chain`), the same in all shards of
+one history: so a shard's folder that was put back alone, with other rows in its past, is found out.
+
 What always holds: deciding changes nothing; the last batch changes only by `recorded`, which is for
 a batch that `decide` has called the next one or one to replace.  The host asks under the shard's
 lock, appends the record, and calls `recorded` when it is durable.
@@ -38,12 +41,14 @@ from rewake.model.errors import (
     OtherRows,
     UsageError,
 )
-from rewake.operators.row_digest import RowDigest
+from rewake.node.shard_chain import Past
+from rewake.operators.row_digest import DIGEST_BYTES, RowDigest
 
 __all__ = ["GAPS", "BatchIdentity", "BatchRecord", "Decision", "ShardBatches"]
 
 _IDENTITY: Final = Struct("<16sQ")
 _RUN: Final = slice(_IDENTITY.size, _IDENTITY.size + 16)
+_ROWS: Final = slice(_RUN.stop, _RUN.stop + DIGEST_BYTES)
 # What to do about batches that were never offered: see `ShardBatches`.
 GAPS: Final = ("refuse", "allow")
 
@@ -74,20 +79,33 @@ class BatchIdentity(NamedTuple):
 
 
 class BatchRecord(NamedTuple):
-    """What a shard's record says of a batch: which it is, by which run of the query, which rows."""
+    """What a shard's record says of a batch: which it is, by which run of the query, which rows.
+
+    `past` is what came before; None where it was written before there were chains.
+    """
 
     identity: BatchIdentity
     run: bytes
     rows: RowDigest
+    past: Past | None = None
 
     @property
     def batch(self) -> int:
         """The batch's number."""
         return self.identity.batch
 
+    def past_of(self, batch: int) -> Past | None:
+        """What came before a batch, this one or the next; None when the record does not know."""
+        if self.past is None or batch not in (self.batch, self.batch + 1):
+            return None
+        if batch == self.batch:
+            return self.past
+        return self.past.then(self.identity.encode() + self.rows.encode())
+
     def encode(self) -> bytes:
-        """The BATCH section of a frame: identity, 16 bytes of run, number and digest of rows."""
-        return self.identity.encode() + self.run + self.rows.encode()
+        """The BATCH section of a frame: identity, 16 bytes of run, rows, and what came before."""
+        past = b"" if self.past is None else self.past.encode()
+        return self.identity.encode() + self.run + self.rows.encode() + past
 
     @classmethod
     def decode(cls, section: bytes) -> BatchRecord:
@@ -95,7 +113,8 @@ class BatchRecord(NamedTuple):
         if len(section) < _RUN.stop:
             raise DamagedFrame(f"the record of a batch has {len(section)} bytes")
         identity = BatchIdentity.decode(section[: _RUN.start])
-        return cls(identity, section[_RUN], RowDigest.decode(section[_RUN.stop :]))
+        rows, past = RowDigest.decode(section[_ROWS]), section[_ROWS.stop :]
+        return cls(identity, section[_RUN], rows, Past.decode(past) if past else None)
 
 
 class Decision(Enum):
@@ -143,6 +162,14 @@ class ShardBatches:
         if request.run == last.run:
             raise self._left_to_chance(request, last)
         return Decision.REPLACE
+
+    def linked(self, request: BatchRecord) -> BatchRecord:
+        """The record of a batch that is the next one, or in the last one's place, with its past.
+
+        Where the log does not know the batch before, the chain begins with this one.
+        """
+        known = None if self.last is None else self.last.past_of(request.batch)
+        return request._replace(past=known or Past(request.batch))
 
     def recorded(self, request: BatchRecord) -> None:
         """The record of the next batch, or of one in the last one's place, is durable."""

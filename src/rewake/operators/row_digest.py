@@ -22,9 +22,10 @@ import pyarrow as pa
 from rewake.model.errors import DamagedFrame, UsageError
 from rewake.operators.arrays import Array
 
-__all__ = ["NO_ROWS", "RowDigest", "digest_of"]
+__all__ = ["DIGEST_BYTES", "NO_ROWS", "RowDigest", "digest_of"]
 
 _ENCODED: Final = Struct("<QQQ")
+DIGEST_BYTES: Final = _ENCODED.size
 _MODULUS: Final = 1 << 64
 # Stretches of so many rows stay in the processor's cache.
 _STRETCH: Final = 1 << 15

@@ -21,7 +21,7 @@ from commit_vocabulary import (
     staged,
 )
 
-from rewake.connectors.commit_logs import read_writers
+from rewake.connectors.commit_logs import read_concluded
 from rewake.connectors.stream_commit import StreamCommit
 from rewake.connectors.stream_folder import StreamFolder
 from rewake.log.frame import TurnRecord
@@ -63,7 +63,7 @@ def run_child(stream: StreamFolder, first: int, point: str, count: int) -> int:
 
 
 def last_batch(stream: StreamFolder) -> int:
-    return read_writers(stream.shards[0]).last[QUERY].batch
+    return read_concluded(stream.shards).writers.last[QUERY].batch
 
 
 def finish(stream: StreamFolder, until: int) -> None:

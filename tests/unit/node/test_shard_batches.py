@@ -14,6 +14,7 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.node.shard_batches import BatchIdentity, BatchRecord, Decision, ShardBatches
+from rewake.node.shard_chain import Past
 from rewake.operators.row_digest import RowDigest
 
 MINE, OTHER = bytes(range(16)), bytes(16)
@@ -92,10 +93,12 @@ def test_an_identity_is_read_as_it_was_written(query: bytes, number: int) -> Non
     assert len(identity.encode()) == 24
     assert BatchIdentity.decode(identity.encode()) == identity
     record = BatchRecord(identity, query[::-1], RowDigest(number, 1, 2**64 - 1))
-    assert BatchRecord.decode(record.encode()) == record
+    for past in (None, Past(number, query)):
+        linked = record._replace(past=past)
+        assert BatchRecord.decode(linked.encode()) == linked
 
 
-@pytest.mark.parametrize("size", [0, 5, 24, 40, 63, 65])
+@pytest.mark.parametrize("size", [0, 5, 24, 40, 63, 65, 87, 89])
 def test_bytes_that_are_no_record_are_damage(size: int) -> None:
     """They come from a log."""
     with pytest.raises(DamagedFrame):

@@ -19,6 +19,7 @@ from rewake.graph.checks import MAX_SHARDS
 from rewake.log.descriptor import Descriptor, Metadata
 from rewake.model.errors import LogExists, NotALog, UsageError
 from rewake.net.shard_folder import ShardFolder, new_identity
+from rewake.net.shard_histories import check_pasts
 from rewake.net.shard_state import Description, check_place, shard_metadata
 from rewake.node.shard_batches import BatchRecord
 from rewake.operators.arrays import Array
@@ -72,7 +73,7 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
             # As long as we hold the logs nobody else can go on with them.
             stack.enter_context(open_log_writer(source.shard(number)))
         old = [_read(source, number, stored["shards"]) for number in range(stored["shards"])]
-    identity = _common_identity(old, str(at))
+    identity = _common_identity(old, source)
     last = BatchRecord.decode(identity).identity
     keys = list(old[0].description.spec.by)
     placed = [_placed(session, keys, each.parts, shards) for each in old]
@@ -109,16 +110,19 @@ def _read(source: ShardFolder, number: int, shards: int) -> _OldShard:
     )
 
 
-def _common_identity(old: list[_OldShard], at: str) -> bytes:
-    """The batch that all shards have recorded last, with the same rows."""
+def _common_identity(old: list[_OldShard], source: ShardFolder) -> bytes:
+    """The batch that all shards have recorded last, with the same rows and the same past."""
     records = [BatchRecord.decode(each.identity) for each in old]
     if len({(each.identity, each.rows) for each in records}) > 1:
         batches = sorted(each.batch for each in records)
         raise UsageError(
-            f"the shards in {at} have come to different batches ({batches[0]} to {batches[-1]}), "
-            "or to different plans of one: the query ended within a batch; start it once more "
-            "until that batch is done, stop it with query.stop(), then migrate"
+            f"the shards in {source.path} have come to different batches ({batches[0]} to "
+            f"{batches[-1]}), or to different plans of one: the query ended within a batch; start "
+            "it once more until that batch is done, stop it with query.stop(), then migrate"
         )
+    batch = records[0].batch
+    pasts = {shard: record.past_of(batch) for shard, record in enumerate(records)}
+    check_pasts(source, pasts, batch)
     return old[0].identity
 
 
