@@ -21,7 +21,7 @@ from rewake.log.mark import MIN_TIMESTAMP, read_mark
 from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.store import Store
 from rewake.log.view import View, Viewer
-from rewake.model.stream_event import TIME_LIMIT
+from rewake.model.stream_event import TIME_LIMIT, told_by
 
 __all__ = ["KEEP_NOTHING", "Needs", "Retention", "Trimmed", "floor_for", "trim"]
 
@@ -77,15 +77,19 @@ class Trimmed(NamedTuple):
 def floor_for(view: View, needs: Needs, retention: Retention, *, anchored: int) -> int:
     """The highest floor that is allowed; `anchored` is the highest that the anchor allows."""
     kept = sum(_live_bytes(view, stripe) for stripe in range(len(view.chains)))
-    floor, latest = view.floor, _latest_time(view)
-    for header, freed in _candidates(view):
+    floor, latest, freed = view.floor, _latest_time(view), 0
+    for header, size in _candidates(view):
         if header.id.first_sequence > anchored or not needs.allow(header):
             break
-        age = latest - header.timestamp
-        if not retention.release(age=age, kept_bytes=kept):
+        freed += size
+        # Of what has no time nobody knows the age; it goes with the first behind it that is old.
+        untimed = told_by(header.timestamp) is None
+        age = 0 if untimed else latest - header.timestamp
+        if retention.release(age=age, kept_bytes=kept):
+            floor = header.id.first_sequence
+            kept, freed = kept - freed, 0
+        elif not untimed:
             break
-        floor = header.id.first_sequence
-        kept -= freed
     return floor
 
 

@@ -9,7 +9,7 @@ from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.pipeline import Limits
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import number_of, read_numbers, sample_turn
-from rewake.model.stream_event import TIME_LIMIT
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 
 UNNEEDED = Retention(max_bytes=0)
 
@@ -79,6 +79,22 @@ def test_the_end_of_a_stream_makes_nothing_older(stores):
     oldest = next(Log.open_reader(stores).frames())
     assert before <= floor <= 39
     assert 590 - 200 - 100 <= oldest.timestamp <= 390
+
+
+@pytest.mark.parametrize(("times", "goes"), [(100, False), (590, True)])
+def test_what_has_no_time_goes_with_what_came_behind_it(times, goes):
+    """Before the clock has told any, nobody knows how old it is; it is older than what follows."""
+    stores = [MemoryStore()]
+    Log.create(stores, "retained", log_id=5)
+    writer = DirectWriter(stores, limits=Limits(segment_bytes=600))
+    for number in range(60):
+        untimed = NO_TIME if number % 2 else NO_TIME + 2**61  # none heard, or none told
+        turn = sample_turn(number)
+        writer.append(turn if number >= 30 else turn._replace(timestamp=untimed))
+    writer.close()
+    floor = trim(stores, Needs(), Retention(max_age=600 - times)).floor
+    assert (floor > 30) == goes
+    assert (floor > 0) == goes
 
 
 def test_bytes_are_kept_up_to_the_limit(stores):
