@@ -24,8 +24,7 @@ from keyed_cases import (
 from program_cases import ProgramLife, run
 from test_approaches import PRECISE, check_no_crash_shows, check_same
 
-from rewake.model.stream_event import NO_TIME
-from rewake.operators.columns import TIME_LIMIT
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 
 
 class Oracle:

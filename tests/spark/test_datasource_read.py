@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pytest
 import rewake
 from rewake.connectors.stream_folder import create_stream
 from rewake.log.frame import Section, SectionKind, TurnRecord
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.stores import open_log_writer
 
 if TYPE_CHECKING:
@@ -121,6 +123,52 @@ def test_filters_give_the_same_rows_pushed_down_or_not(spark: "SparkSession", st
     with pushing(spark):
         assert found() == expected
     assert {row.n for row in expected} == set(range(len(CONDITIONS)))
+
+
+ON_TIME = [
+    "_time IS NULL",
+    "_time IS NOT NULL",
+    "_time = timestamp'1970-01-01 00:00:20Z'",
+    "_time <=> NULL",
+    "_time < timestamp'1970-01-01 00:00:20Z'",
+    "_time <= timestamp'1970-01-01 00:00:20Z'",
+    "_time > timestamp'1970-01-01 00:00:10Z'",
+    "_time >= timestamp'1970-01-01 00:00:20Z' OR _time IS NULL",
+    "_time BETWEEN timestamp'1970-01-01 00:00:00Z' AND timestamp'9999-01-01 00:00:00Z'",
+    "_time IN (timestamp'1970-01-01 00:00:00Z', timestamp'1970-01-01 00:00:10Z')",
+    "NOT _time < timestamp'1970-01-01 00:00:20Z'",
+]
+
+
+def test_rows_that_left_at_the_end_have_no_time_for_spark_either(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """In milliseconds the end of time would overflow; batches, streams and filters agree."""
+    folder = tmp_path / "ended"
+    schema = SCHEMA.set(3, pa.field("at", pa.timestamp("ms", "UTC")))
+    create_stream(folder, schema, time="at")
+    with open_log_writer(folder / "shard-0000") as writer:
+        for first, clock in ((0, NO_TIME), (10, 10_000), (20, 20_000), (30, TIME_LIMIT)):
+            batch = pa.Table.from_batches([rows(first, 10)]).cast(schema).to_batches()[0]
+            section = Section(SectionKind.RESULTS, batch.serialize().to_pybytes())
+            writer.append(TurnRecord(first + 9, clock, 0, 10, 0, (section,)))
+    history = load(spark, folder, metadata="true")
+    shown = {row.id: row._time and row._time.timestamp() for row in history.collect()}
+    assert [shown[n] for n in (0, 10, 20, 30)] == [None, 10.0, 20.0, None]
+
+    def found() -> list[Any]:
+        loaded = [load(spark, folder, metadata="true").where(one) for one in ON_TIME]
+        each = [one.selectExpr(f"{n} AS n", "id") for n, one in enumerate(loaded)]
+        return reduce(lambda one, other: one.unionAll(other), each).orderBy("n", "id").collect()
+
+    expected = found()
+    with pushing(spark):
+        assert found() == expected
+    assert [sum(row.n == n for row in expected) for n in range(len(ON_TIME))] == [
+        20, 20, 10, 20, 10, 20, 10, 30, 20, 10, 10
+    ]  # fmt: skip
+    assert load(spark, folder, asOf="2026-01-01").count() == 40
+    assert load(spark, folder, fromTime="2026-01-01").count() == 0
 
 
 def test_a_filter_that_is_taken_over_is_not_evaluated_again(

@@ -92,17 +92,20 @@ class StreamSource:
     shards: tuple[Stretch, ...] = field(init=False)
     # Whether the query that writes it says how far time has come.
     watermarks: bool = field(init=False)
+    # The type of the times that these tell; None when nobody says.
+    times: pa.DataType | None = field(init=False)
 
     def __post_init__(self) -> None:
         logs = _logs_at(self.path)
         begins = _begins(self.from_, len(logs))
         schemas: list[pa.Schema] = []
         shards: list[Stretch] = []
-        marked = True
+        marked, times = True, set()
         for paths, begin in zip(logs, begins, strict=True):
             with open_log_reader(paths) as reader:
                 schemas.append(_schema_of(reader.descriptor, self.output, self.schema))
                 marked &= _carries_watermarks(reader.descriptor, self.output)
+                times.add(_times_of(reader.descriptor))
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
                 shards.append(Stretch(paths, log_id, _settled(begin, reader), end))
@@ -110,6 +113,7 @@ class StreamSource:
             raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")
         settled: dict[str, Any] = {"path": _settled_path(self.path), "schema": schemas[0]}
         settled |= {"shards": tuple(shards), "watermarks": marked}
+        settled["times"] = times.pop() if marked and len(times) == 1 else None
         if not isinstance(self.from_, int | str):
             settled["from_"] = tuple(self.from_)
         for name, value in settled.items():
@@ -264,6 +268,19 @@ def _schema_of(descriptor: Descriptor, output: int, given: pa.Schema | None) -> 
     if wrong := difference(given or schema, schema, "the schema that was given", "the log"):
         raise SchemaMismatch(f"log {descriptor.name!r}: {wrong}; leave schema= out")
     return given or schema
+
+
+def _times_of(descriptor: Descriptor) -> pa.DataType | None:
+    """The type of a log's times, where it says so."""
+    stored = descriptor.metadata.get("times")
+    if not isinstance(stored, bytes):
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(stored)).field(0).type
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise DamagedFrame(
+            f"the times in the metadata of log {descriptor.name!r} cannot be read: {error}"
+        ) from error
 
 
 def _carries_watermarks(descriptor: Descriptor, output: int) -> bool:

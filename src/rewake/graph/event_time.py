@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rewake.graph.steps import Carried, Kind, Port, Step
+from rewake.graph.times import order_columns
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.functions import AggregateFunction, First, Last, Max, Min
 from rewake.operators.join.operator import JoinSpec
-from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
@@ -46,7 +46,7 @@ def carried_behind(inputs: Sequence[Port], spec: StatefulSpec | None = None) -> 
 
 def on_one_clock(name: str, spec: Spec, slack: str | int | None, inputs: Sequence[Port]) -> Spec:
     """The spec with the slack that its inputs ask for; `slack` is what the user has said, if so."""
-    columns = _event_times(spec)
+    columns = order_columns(spec)
     if not columns:
         return spec if slack is None else replace(spec, slack=slack)  # type: ignore[type-var]
     carried = carried_behind(inputs)
@@ -75,22 +75,6 @@ def on_one_clock(name: str, spec: Spec, slack: str | int | None, inputs: Sequenc
 
 def _has_slack(spec: StatefulSpec) -> bool:
     return hasattr(spec, "slack")
-
-
-def _event_times(spec: StatefulSpec) -> tuple[str, ...]:
-    """By input: the column whose order matters to the step; none: it does not go by event time."""
-    match spec:
-        case AggregateSpec(window=TimeWindow(), time=str(time)) | SessionSpec(time=str(time)):
-            return (time,)
-        case ProcessSpec(time=str(time)):
-            return (time,)
-        case JoinSpec(time=times):
-            return times
-        case ResampleSpec(time=time, at_time=at_time):
-            return time, time if at_time is None else at_time
-        case SortSpec(by=by, flush=True) if by:
-            return (by[0],)
-    return ()
 
 
 # --- how far a column is behind the watermark of its stream ---------------------------------------

@@ -26,9 +26,8 @@ from rewake.log.segment import SEGMENT_HEADER_SIZE
 from rewake.log.store import Store
 from rewake.log.verify import LogReport, SegmentReport, verify
 from rewake.model.errors import DamagedData, DamagedFrame, NotALog, StorageFault, UsageError
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import TIME_LIMIT, told_by
 from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.spec_json import spec_from_json
 from rewake.recovery.continuous_eventual_checkpointing import RESULTS_OUTPUT, result_batch
 from rewake.recovery.eventual_checkpoint import EventualCheckpoint, construct, unpack_parts
@@ -292,10 +291,10 @@ def frame_facts(frame: Frame, decode: Made | None) -> FrameFacts:
 
 
 def event_time(clock: int) -> int | str | None:
-    """The event-time clock, None when it has not started, "ended" behind the end of the stream."""
+    """The event-time clock, None when it has not started, "ended" at the end of the stream."""
     if clock >= TIME_LIMIT:
         return "ended"
-    return None if clock == NO_TIME else clock
+    return told_by(clock)
 
 
 def _footprints(frame: Frame, kind: SectionKind) -> int | None:

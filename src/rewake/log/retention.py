@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 from rewake.log.chain import Chain
 from rewake.log.floor import publish_floor
 from rewake.log.layout import SegmentId, segment_id
-from rewake.log.mark import read_mark
+from rewake.log.mark import MIN_TIMESTAMP, read_mark
 from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.store import Store
 from rewake.log.view import View, Viewer
+from rewake.model.stream_event import TIME_LIMIT, told_by
 
 __all__ = ["KEEP_NOTHING", "Needs", "Retention", "Trimmed", "floor_for", "trim"]
 
@@ -76,16 +77,29 @@ class Trimmed(NamedTuple):
 def floor_for(view: View, needs: Needs, retention: Retention, *, anchored: int) -> int:
     """The highest floor that is allowed; `anchored` is the highest that the anchor allows."""
     kept = sum(_live_bytes(view, stripe) for stripe in range(len(view.chains)))
-    floor = view.floor
-    for header, freed in _candidates(view):
+    floor, latest, freed = view.floor, _latest_time(view), 0
+    for header, size in _candidates(view):
         if header.id.first_sequence > anchored or not needs.allow(header):
             break
-        age = view.frontier.timestamp - header.timestamp
-        if not retention.release(age=age, kept_bytes=kept):
+        freed += size
+        # Of what has no time nobody knows the age; it goes with the first behind it that is old.
+        untimed = told_by(header.timestamp) is None
+        age = 0 if untimed else latest - header.timestamp
+        if retention.release(age=age, kept_bytes=kept):
+            floor = header.id.first_sequence
+            kept, freed = kept - freed, 0
+        elif not untimed:
             break
-        floor = header.id.first_sequence
-        kept -= freed
     return floor
+
+
+def _latest_time(view: View) -> int:
+    """The latest time of the stream, or one before it: its end is no time, and ages nothing."""
+    if view.frontier.timestamp < TIME_LIMIT:
+        return view.frontier.timestamp
+    headers = (each.header for stripe in range(len(view.chains)) for each in view.visible(stripe))
+    known = [each.timestamp for each in headers if each.timestamp < TIME_LIMIT]
+    return max(known, default=MIN_TIMESTAMP)
 
 
 def trim(stores: Sequence[Store], needs: Needs, retention: Retention) -> Trimmed:

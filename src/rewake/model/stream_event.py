@@ -23,6 +23,12 @@ import pyarrow as pa
 NO_TIME = -(2**63)
 # Watermark of a stream that has ended: above every timestamp.
 END_OF_TIME = 2**63 - 1
+# Event times are below it, so durations can be added to them.  A clock that has come here is that
+# of a stream that has ended.
+TIME_LIMIT = 2**62
+# A clock that goes by watermarks alone, and has heard none, is further behind its tuples than this:
+# what it shows is no time, unless times are in nanoseconds (then this is the year 1933).
+FIRST_TIME = -(2**60)
 # The port by which the clock of the machine comes in: see `StreamEvent.tick`.
 CLOCK_PORT = -1
 # In place of a watermark: nothing has come for a while, and nobody shall wait for this stream until
@@ -93,6 +99,15 @@ class StreamEvent:
         position = self.end - int(batch.num_rows)
         assert position >= self.start, "more tuples than positions: this step must log its output"
         return replace(self, position=position, batch=batch)
+
+
+def told_by(clock: int, *, nanoseconds: bool = False) -> int | None:
+    """The time that a clock shows; None when no time has been told, or the stream has ended.
+
+    In nanoseconds a clock that waits for its first watermark looks like others, and counts as one.
+    """
+    waiting = clock == NO_TIME or (clock < FIRST_TIME and not nanoseconds)
+    return None if waiting or clock >= TIME_LIMIT else clock
 
 
 def no_tuples(schema: pa.Schema) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from rewake.connectors.log_stream import StreamSource
-from rewake.log.layout import DESCRIPTOR
+from rewake.log.layout import DESCRIPTOR, MAX_COUNT
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import (
     MisfitQuery,
@@ -234,6 +234,11 @@ class Subscription(Client):
         written = endpoint.streams.get(stream, schema)
         if wrong := difference(schema, written, "the schema that was given", f"stream {stream!r}"):
             raise SchemaMismatch(f"{wrong}; give the schema of the stream")
+        if type(position) is not int or not 0 <= position <= MAX_COUNT:
+            raise UsageError(
+                f"stream {stream!r}: a position is a whole number from 0 on, below 2**62, not "
+                f"{position!r}; 0 is the beginning, and `position` of a subscription where to go on"
+            )
         super().__init__(endpoint)
         self._past = past
         self._log: SourceReader | None = None

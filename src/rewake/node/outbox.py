@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from numbers import Integral
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from rewake.model.errors import (
 )
 from rewake.model.names import checked_name
 from rewake.model.schemas import difference
-from rewake.model.stream_event import StreamEvent
+from rewake.model.stream_event import TIME_LIMIT, StreamEvent
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused
 from rewake.node.packets import packet_of
 from rewake.node.producers import Known
@@ -59,6 +60,7 @@ class Outbox:
         if self.ended:
             raise UsageError(f"producer {self.name!r} has ended: it can send no more tuples")
         self._check_columns(batch)
+        self._check_watermark(watermark)
         self._put(packet_of(StreamEvent(self.position, batch, watermark)))
 
     def _check_columns(self, batch: pa.RecordBatch) -> None:
@@ -73,6 +75,22 @@ class Outbox:
         wrong = self._schema and difference(batch.schema, self._schema, mine, theirs)
         if wrong:
             raise SchemaMismatch(f"producer {self.name!r}: {wrong}; cast it to the entry's columns")
+
+    def _check_watermark(self, watermark: int | None) -> None:
+        """A time that clocks can show; what lies beyond stands for the end of a stream."""
+        given: object = watermark  # by callers whose types nobody checks
+        if watermark is None:
+            return
+        if isinstance(given, bool) or not isinstance(given, Integral):
+            raise UsageError(
+                f"producer {self.name!r}: a watermark is a whole number in the unit of the time "
+                f"column, not {watermark!r}; of a timestamp column, cast it to int64"
+            )
+        if not -TIME_LIMIT < watermark < TIME_LIMIT:
+            raise UsageError(
+                f"producer {self.name!r}: a watermark of {watermark} is no time, for those are "
+                "between -2**62 and 2**62; check the unit, or call end() if nothing follows"
+            )
 
     def end(self) -> None:
         """Nothing follows, for ever."""

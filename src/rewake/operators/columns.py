@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 
 from rewake.model.errors import SchemaMismatch
 from rewake.model.near import did_you_mean
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.arrays import Array, Int64s, arrow_array, values_view
 
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-TIME_LIMIT = 2**62
 
 
 def clamped(watermark: int | None, behind: int = 0) -> int:

@@ -33,7 +33,8 @@ def window_words(window: Window, time: str | None) -> str:
         return "running windows"
     size, advance = window.size, window.advance
     unit = " tuples" if isinstance(window, CountWindow) else f" of {time}"
-    return f"windows of {size}{unit}" + ("" if size == advance else f", one every {advance}")
+    words = f"windows of {size}{unit}" + ("" if size == advance else f", one every {advance}")
+    return words + (", tuples between them belong to none" if window.leaves_gaps else "")
 
 
 def function_words(function: AggregateFunction) -> str:

@@ -17,10 +17,9 @@ import numpy as np
 from numba import njit
 
 from rewake.model.errors import DamagedFrame
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.parts import (
     ADVANCE,
     CLOCK,

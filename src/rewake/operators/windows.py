@@ -16,7 +16,7 @@ from math import gcd
 from typing import NamedTuple
 
 from rewake.model.errors import InvalidWindow
-from rewake.model.units import check_duration, duration_in_unit
+from rewake.model.units import check_duration, duration_in_unit, duration_ns
 
 
 def _check_positive(what: str, value: object) -> None:
@@ -108,6 +108,11 @@ class CountWindow:
         return self.size == self.advance
 
     @property
+    def leaves_gaps(self) -> bool:
+        """Whether some tuples belong to no window."""
+        return self.advance > self.size
+
+    @property
     def pane(self) -> int:
         """Tuples in a pane; a window with the gap behind it, where there is one, is one pane."""
         return self.advance if self.advance >= self.size else gcd(self.size, self.advance)
@@ -123,6 +128,15 @@ class TimeWindow:
     def __post_init__(self) -> None:
         check_duration("a window's size", self.size)
         check_duration("a window's advance", self.advance)
+
+    @property
+    def leaves_gaps(self) -> bool:
+        """Whether some times belong to no window, as far as that can be told without the unit."""
+        if isinstance(self.size, str) and isinstance(self.advance, str):
+            return duration_ns(self.advance) > duration_ns(self.size)
+        if isinstance(self.size, int) and isinstance(self.advance, int):
+            return self.advance > self.size
+        return False
 
     def in_unit(self, unit_ns: int) -> tuple[int, int]:
         """Size and advance as integers in the time column's unit."""

@@ -1,5 +1,6 @@
 """`explain` and `picture`: what is said about a plan, in text and as SVG."""
 
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -7,6 +8,7 @@ from graph_vocabulary import ITEMS, Folder, Numbers, items_of
 
 from rewake.graph import Query, count_window, time_window
 from rewake.graph.layout import arrange
+from rewake.operators.windows import CountWindow
 from rewake.recovery.approach import approach_named
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -142,3 +144,35 @@ def test_a_line_passes_beside_the_boxes_between_its_ends() -> None:
     for x, y in layout.lines["a", "c"][1:-1]:
         assert between.x <= x <= between.x + between.width
         assert not between.y <= y <= between.y + between.height
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (time_window("10s", every="1 minute"), "windows of 10s of item_time, one every 1 minute"),
+        (time_window(10, every=60), "windows of 10 of item_time, one every 60"),
+        (count_window(10, every=15), "windows of 10 tuples, one every 15"),
+    ],
+    ids=str,
+)
+def test_explain_says_when_windows_leave_gaps(window: Any, words: str) -> None:
+    """What lies between them is in no result, which nobody should have to find out."""
+    query = Query("gaps")
+    time = None if isinstance(window, CountWindow) else "item_time"
+    items = items_of(query)
+    items.aggregate(by="item_id", window=window, time=time, count=True).to_stream("counted")
+    assert f"{words}, tuples between them belong to none" in query.explain()
+
+
+@pytest.mark.parametrize(
+    "window",
+    [time_window("1 minute", every="60s"), time_window("1m", every="10s"), count_window(10, 5)],
+    ids=str,
+)
+def test_explain_tells_of_no_gaps_where_there_are_none(window: Any) -> None:
+    """Windows that touch or overlap have every tuple."""
+    query = Query("whole")
+    time = None if isinstance(window, CountWindow) else "item_time"
+    items = items_of(query)
+    items.aggregate(by="item_id", window=window, time=time, count=True).to_stream("counted")
+    assert "between them" not in query.explain()

@@ -9,6 +9,7 @@ from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.pipeline import Limits
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import number_of, read_numbers, sample_turn
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 
 UNNEEDED = Retention(max_bytes=0)
 
@@ -65,6 +66,35 @@ def test_age_is_told_by_the_streams_own_clock(stores):
     assert floor > 0
     assert oldest.timestamp >= 590 - 200 - 100
     assert floor <= 39
+
+
+def test_the_end_of_a_stream_makes_nothing_older(stores):
+    """Its clock then shows no time; what was kept for so long before it is kept for ever."""
+    before = trim([store.attach() for store in stores], Needs(), Retention(max_age=200)).floor
+    for number in range(60, 90):
+        ended = DirectWriter(stores, epoch=number, limits=Limits(segment_bytes=100))
+        ended.append(sample_turn(number)._replace(timestamp=TIME_LIMIT))
+        ended.close()
+    floor = trim(stores, Needs(), Retention(max_age=200)).floor
+    oldest = next(Log.open_reader(stores).frames())
+    assert before <= floor <= 39
+    assert 590 - 200 - 100 <= oldest.timestamp <= 390
+
+
+@pytest.mark.parametrize(("times", "goes"), [(100, False), (590, True)])
+def test_what_has_no_time_goes_with_what_came_behind_it(times, goes):
+    """Before the clock has told any, nobody knows how old it is; it is older than what follows."""
+    stores = [MemoryStore()]
+    Log.create(stores, "retained", log_id=5)
+    writer = DirectWriter(stores, limits=Limits(segment_bytes=600))
+    for number in range(60):
+        untimed = NO_TIME if number % 2 else NO_TIME + 2**61  # none heard, or none told
+        turn = sample_turn(number)
+        writer.append(turn if number >= 30 else turn._replace(timestamp=untimed))
+    writer.close()
+    floor = trim(stores, Needs(), Retention(max_age=600 - times)).floor
+    assert (floor > 30) == goes
+    assert (floor > 0) == goes
 
 
 def test_bytes_are_kept_up_to_the_limit(stores):

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from rewake.graph.query import Query
-from rewake.model.errors import OutOfRange
+from rewake.model.errors import OutOfRange, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.net.authentication import TOKEN_BYTES, Token
+from rewake.net.client import Endpoint, Subscription
 from rewake.net.downstream import Downstream
 from rewake.net.loop import Loop
 from rewake.net.node_host import NodeHost
@@ -250,3 +251,12 @@ def test_a_client_that_asks_for_what_was_trimmed_is_turned_away(host: Any) -> No
     assert line.closed
     host._read_log()
     host._node.check_invariants()
+
+
+@pytest.mark.parametrize("position", [-1, 2**62, 2**63, 2**64, 1.5, True, "latest", None])
+def test_a_position_that_no_stream_has_is_refused_when_it_is_asked_for(position: Any) -> None:
+    """A node would hang up on it, and whoever reads would ask again for ever."""
+    endpoint = Endpoint(("127.0.0.1", 1), Token(bytes(TOKEN_BYTES)))
+    with pytest.raises(UsageError, match=r"stream 's': a position is a whole number from 0 on"):
+        Subscription(endpoint, "s", SCHEMA, position=position)
+    Subscription(endpoint, "s", SCHEMA, position=2**62 - 1).close()

@@ -1,13 +1,21 @@
 """What an entry knows of its producers, and what its log says of them."""
 
+from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from rewake.graph.query import Query
 from rewake.log.frame import Frame, SectionKind
-from rewake.model.errors import DamagedFrame, DamagedLog, InvalidName, ProducerSuperseded
+from rewake.model.errors import (
+    DamagedFrame,
+    DamagedLog,
+    InvalidName,
+    ProducerSuperseded,
+    UsageError,
+)
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.node.commands import Answer, Append, NodeCommand
 from rewake.node.messages import Begins, Packet, Produce, Refused
@@ -197,3 +205,22 @@ def test_a_producer_that_was_superseded_says_so_whatever_it_does() -> None:
             what()
     with pytest.raises(InvalidName):
         Outbox("entry", "x" * 201)
+
+
+@pytest.mark.parametrize("watermark", [2**62, 2**63 - 2, END_OF_TIME, 2**64, -(2**62), -(2**70)])
+def test_a_watermark_that_is_no_time_is_refused_when_it_is_sent(watermark: int) -> None:
+    """Before it is bytes; whoever means the end of the stream is told how to say so."""
+    outbox = Outbox("entry", "a")
+    with pytest.raises(UsageError, match=r"watermark of -?\d+ is no time.*unit, or call end\(\)"):
+        outbox.put(pa.record_batch({"k": [1]}), watermark)
+    assert outbox.empty
+
+
+@pytest.mark.parametrize("watermark", [1.5, "12:00", True, datetime(2026, 3, 1)])
+def test_a_watermark_is_a_whole_number(watermark: Any) -> None:
+    """In the unit of the time column, which a moment does not say."""
+    outbox = Outbox("entry", "a")
+    with pytest.raises(UsageError, match="a watermark is a whole number in the unit of the time"):
+        outbox.put(pa.record_batch({"k": [1]}), watermark)
+    outbox.put(pa.record_batch({"k": [1]}), np.int64(5))
+    assert outbox.position == 1

@@ -161,6 +161,17 @@ def test_the_place_of_each_row_can_be_asked_for(tmp_path: Path) -> None:
     assert seen[:60] == [9 * MINUTE] * 10 + [29 * MINUTE] * 20 + [59 * MINUTE] * 30
 
 
+def test_a_time_that_spark_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    """Spark counts microseconds; a time that overflows them would come out as another."""
+    schema = pa.schema([("at", pa.timestamp("s"))])
+    create_stream(tmp_path, schema)
+    batch = pa.RecordBatch.from_pydict({"at": pa.array([2**60], pa.timestamp("s"))}, schema)
+    with open_log_writer(tmp_path / "shard-0000") as writer:
+        writer.append(turn(batch, 0))
+    with pytest.raises(SchemaMismatch, match=r"column 'at' of type timestamp\[s\] cannot be read"):
+        read(tmp_path)
+
+
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     """By option, or by giving a schema; also the places of rows."""
     small_stream(tmp_path, shards=1)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.arrays import Array, Int64s
-from rewake.operators.columns import TIME_LIMIT, clamped
+from rewake.operators.columns import clamped
 from rewake.operators.windows import Slack
 
 # By how many widths the clock is behind a pane's start when the pane is sealed and decided, and

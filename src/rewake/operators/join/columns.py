@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from rewake.model.errors import RewakeError, SchemaMismatch
+from rewake.model.stream_event import TIME_LIMIT
 from rewake.operators.arrays import Array, Int64s, arrow_array
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.dead_letters import FOR_A_TUPLE
 from rewake.operators.expression_compiler import Tree, parse
 from rewake.operators.expressions import Bound, Computed, Expression

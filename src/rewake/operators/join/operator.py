@@ -35,9 +35,8 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch
-from rewake.model.stream_event import NO_TIME, StreamEvent
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.dead_letters import DEAD, dead_letters
 from rewake.operators.join.clock import DECIDED, UNNEEDED, JoinClock
 from rewake.operators.join.columns import Arriving

@@ -43,10 +43,10 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, places_of
+from rewake.operators.columns import TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, check_on_error, diverts
 from rewake.operators.expression_compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.keyed.calls import NO_TIMER
 from rewake.operators.keyed.state import StateColumns, StateField
 from rewake.operators.keys import GroupBy

@@ -35,10 +35,10 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent, no_tuples
+from rewake.model.stream_event import END_OF_TIME, NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.columns import TimeColumn
 from rewake.operators.dead_letters import (
     DEAD,
     dead_letters,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rewake.model.errors import DamagedFrame
+from rewake.model.stream_event import TIME_LIMIT
 from rewake.operators.arrays import Int32s, Int64s, grown
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.key_tables import IntegerTable
 
 __all__ = ["Panes", "Touched"]

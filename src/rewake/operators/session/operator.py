@@ -36,12 +36,12 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.aggregation import Aggregation
 from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.byte_rows import check_state, chosen_state
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn, clamped, places_of
+from rewake.operators.columns import TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 from rewake.operators.descriptions import function_to_json, function_words
 from rewake.operators.expression_compiler import no_column

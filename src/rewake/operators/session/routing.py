@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rewake.model.errors import DamagedFrame
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.accumulators import Closings
 from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
-from rewake.operators.columns import TIME_LIMIT
 from rewake.operators.session import kernels
 from rewake.operators.tables import Table
 

@@ -37,10 +37,10 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, StreamEvent, no_tuples
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TIME_LIMIT, TimeColumn
+from rewake.operators.columns import TimeColumn
 from rewake.operators.keys import GroupBy
 from rewake.operators.sorting.buffers import NO_OWNERS, SortBuffers
 from rewake.operators.sorting.order import Ordering, place_of

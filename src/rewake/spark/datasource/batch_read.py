@@ -16,7 +16,7 @@ from rewake.connectors.frame_rows import rows_of
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.reader import LogReader
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import TIME_LIMIT
 from rewake.recovery.packing import unpack_any
 from rewake.spark.datasource.columns import METADATA, Projection
 from rewake.spark.datasource.filters import (
@@ -29,7 +29,15 @@ from rewake.spark.datasource.filters import (
 from rewake.spark.datasource.options import Positions, ReadOptions, Time, time_in
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.streams import Shard, stored_schema
-from rewake.spark.datasource.stretches import Cutting, Part, Places, Stretch, opened, read_stretch
+from rewake.spark.datasource.stretches import (
+    Cutting,
+    Part,
+    Places,
+    Stretch,
+    opened,
+    read_stretch,
+    shown_time,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -41,6 +49,7 @@ __all__ = [
     "Reader",
     "at_shard",
     "control_schema",
+    "last_time",
 ]
 
 _CONTROL: Final = {
@@ -173,13 +182,21 @@ class HistoryReader(Reader):
         filters = self.predicate.filters
         positions = bounds_of(filters, _POSITION).within(first, end)
         times = bounds_of(filters, _TIME)
-        if self.time is not None and pa.types.is_timestamp(self.time):
-            times = Bounds(*(_rescaled(each, self.time.unit) for each in times))
         if times != EVERYTHING:
-            positions = positions.within(*_narrowed(times, reader))
+            positions = positions.within(*_narrowed(self._in_stream_unit(times), reader))
         assert positions.first is not None
         assert positions.end is not None
         return positions.first, max(positions.first, positions.end)
+
+    def _in_stream_unit(self, times: Bounds) -> Bounds:
+        """Dates are compared in microseconds; asked for as numbers, times are what they are."""
+        unit, shown = self.time, self.target.field(_TIME).type
+        if unit is None or not (pa.types.is_timestamp(unit) and pa.types.is_timestamp(shown)):
+            return times
+        first, end = (_rescaled(each, unit.unit) for each in times)
+        if first is not None and unit.unit == "ns":
+            first -= 999  # before 1970, what is cut off makes a time later
+        return Bounds(first, end)
 
 
 def stated_range(
@@ -236,16 +253,38 @@ def _before(reader: LogReader, shard: Shard, stop: int, rows: int) -> int:
 def position_at(
     reader: LogReader, name: str, time: Time, kind: pa.DataType | None, *, up: bool
 ) -> int:
-    """The position of the first row from a time on; with `up` false, of the first after it."""
-    if reader.end_sequence and reader.end_timestamp == NO_TIME:
+    """The position of the first row from a time on; with `up` false, of the first after it.
+
+    What left at the end of the stream came right behind its last time: it is before all later ones.
+    """
+    last = last_time(reader)
+    ended = reader.end_timestamp >= TIME_LIMIT
+    timeless = shown_time(last, kind) is None
+    if reader.end_sequence and timeless and (kind is None or not ended):
         raise UsageError(
             f"{name}: the stream has no event time, so it cannot be read by time; read it by "
             "position"
         )
-    return first_since(reader, time_in(name, time, kind, up=up) + (not up))
+    timestamp = time_in(name, time, kind, up=up) + (not up)
+    return reader.end_position if timestamp > last else _first_since(reader, timestamp)
 
 
-def first_since(reader: LogReader, timestamp: int) -> int:
+def last_time(reader: LogReader) -> int:
+    """The latest time that the stream's clock has shown; of one that has ended, before the end."""
+    if reader.end_timestamp < TIME_LIMIT:
+        return reader.end_timestamp
+    if reader.view.first_timestamp >= TIME_LIMIT:
+        raise OutOfRange(
+            "what is kept of the stream left at its end, and the time before that is no longer in "
+            "the log; read it by position"
+        )
+    end = next(reader.frames(from_timestamp=TIME_LIMIT))
+    if end.sequence == reader.first_sequence:
+        return reader.view.first_timestamp
+    return next(reader.frames(from_sequence=end.sequence - 1)).timestamp
+
+
+def _first_since(reader: LogReader, timestamp: int) -> int:
     """The position of the first row in a frame of this time or a later one."""
     if timestamp > reader.end_timestamp:
         return reader.end_position
@@ -260,7 +299,7 @@ def _narrowed(times: Bounds, reader: LogReader) -> tuple[int | None, int | None]
     def place(timestamp: int | None) -> int | None:
         if timestamp is None or (oldest is not None and timestamp <= oldest):
             return None
-        return first_since(reader, timestamp)
+        return _first_since(reader, timestamp)
 
     return place(times.first), place(times.end)
 
@@ -334,7 +373,7 @@ class ControlReader(Reader):
                 behind = 0 <= partition.stop <= frame.position
                 if frame.sequence >= partition.end or behind:
                     break
-                rows.append(_control_row(partition.shard.number, frame))
+                rows.append(_control_row(partition.shard.number, frame, self.time))
                 if len(rows) == _CONTROL_ROWS:
                     yield from projection.batch(_columns(rows))
                     rows = []
@@ -349,13 +388,13 @@ def _columns(rows: list[tuple[Any, ...]]) -> dict[str, pa.Array]:
     }
 
 
-def _control_row(shard: int, frame: Frame) -> tuple[Any, ...]:
+def _control_row(shard: int, frame: Frame, time: pa.DataType | None) -> tuple[Any, ...]:
     return (
         shard,
         frame.sequence,
         frame.position,
         frame.t_end,
-        None if frame.timestamp == NO_TIME else frame.timestamp,
+        shown_time(frame.timestamp, time),
         frame.open_windows,
         frame.tuples,
         _footprints(frame, SectionKind.OPENS),

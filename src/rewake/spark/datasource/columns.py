@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rewake.model.errors import SchemaMismatch
 from rewake.model.near import did_you_mean
@@ -140,8 +141,7 @@ def cast_column(array: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         # Spark has no nanoseconds: they are cut off.  Anything else must not lose a digit.
-        cut = pa.types.is_temporal(array.type) and pa.types.is_temporal(field.type)
-        return array.cast(field.type, safe=not cut)
+        return array.cast(options=pc.CastOptions(field.type, allow_time_truncate=True))
     except (pa.ArrowException, ValueError) as error:
         raise SchemaMismatch(
             f"column {field.name!r} of type {array.type} cannot be read as {field.type}: {error}"

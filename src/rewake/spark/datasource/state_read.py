@@ -26,11 +26,11 @@ from rewake.log.descriptor import Descriptor
 from rewake.log.frame import Frame
 from rewake.log.reader import LogReader
 from rewake.model.errors import DamagedLog, OutOfRange, UsageError
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.recovery.eventual_checkpoint import EventualCheckpoint, construct
-from rewake.spark.datasource.batch_read import Reader, at_shard
+from rewake.spark.datasource.batch_read import Reader, at_shard, last_time
 from rewake.spark.datasource.options import ReadOptions, time_in
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.state_keyed import KeyedLayout
@@ -38,7 +38,7 @@ from rewake.spark.datasource.state_layout import StateLayout
 from rewake.spark.datasource.state_sessions import SessionLayout
 from rewake.spark.datasource.state_windows import WindowLayout
 from rewake.spark.datasource.streams import Shard, operator_text, time_type
-from rewake.spark.datasource.stretches import opened
+from rewake.spark.datasource.stretches import opened, shown_time
 
 __all__ = ["StateReader", "state_schema"]
 
@@ -120,14 +120,18 @@ class StateReader(Reader):
         return found
 
     def _as_of(self, reader: LogReader) -> int | None:
+        """The moment as a time; None, which is now, when the stream has ended before it."""
         if self.options.as_of is None:
             return None
-        if reader.end_sequence and reader.end_timestamp == NO_TIME:
+        last, ended = last_time(reader), reader.end_timestamp >= TIME_LIMIT
+        timeless = shown_time(last, self._time) is None
+        if reader.end_sequence and timeless and (self._time is None or not ended):
             raise UsageError(
                 "asOf: the operator has no event time; ask as of an input position with "
                 "asOfPosition"
             )
-        return time_in("asOf", self.options.as_of, self._time, up=False)
+        moment = time_in("asOf", self.options.as_of, self._time, up=False)
+        return None if ended and moment >= last else moment
 
     @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -167,7 +171,8 @@ def _out_of_range(moment: _Moment, reader: LogReader) -> OutOfRange:
     if first is not None and last is not None:
         kept = f"frames of input positions {first.t_end + 1} to {last.t_end + 1}"
         if last.timestamp != NO_TIME:
-            kept += f" and times {first.timestamp} to {last.timestamp}"
+            end = "the end" if last.timestamp >= TIME_LIMIT else last.timestamp
+            kept += f" and times {first.timestamp} to {end}"
     return OutOfRange(
         f"the state {moment.words} cannot be told any more: the log has {kept}, and what was open "
         "then left footprints before those; ask for a later moment"

@@ -178,12 +178,9 @@ def time_type(descriptor: Descriptor, output: int) -> pa.DataType | None:
     operator = operator_text(descriptor)
     if operator is None:
         return None
-    described, given = operator
-    if given is not None and isinstance(described.get("time"), str):
-        return _type_of(given, described["time"])
-    results = _schema(descriptor, "schema")
-    start, _ = described.get("window_columns", ("window_start", "window_end"))
-    return None if results is None else _type_of(results, start)
+    from rewake.graph.times import described_time  # noqa: PLC0415 (slow to import)
+
+    return described_time(*operator, _schema(descriptor, "schema"))
 
 
 def _type_of(schema: pa.Schema, column: str) -> pa.DataType | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from rewake.log.index import read_index
 from rewake.log.reader import LogReader
 from rewake.log.segment import SEGMENT_HEADER_SIZE
 from rewake.model.errors import NotALog, OutOfRange, ReplayMismatch
-from rewake.model.stream_event import NO_TIME
+from rewake.model.stream_event import told_by
 from rewake.spark.datasource.columns import METADATA, Projection, constant
 from rewake.spark.datasource.streams import Shard
 from rewake.stores import open_log_reader
@@ -236,13 +236,13 @@ def _places(
         starts = np.array([piece.position for piece in pieces]) - behind
         found[position] = pa.array(np.arange(sum(rows)) + np.repeat(starts, rows))
     if time in names:
-        found[time] = times(
-            np.repeat(np.array([piece.time for piece in pieces], np.int64), rows),
-            projection.source.field(time).type,
-        )
+        kind = projection.source.field(time).type
+        shown = pa.array([shown_time(piece.time, kind) for piece in pieces], pa.int64())
+        found[time] = shown.take(pa.array(np.repeat(np.arange(len(pieces)), rows))).cast(kind)
     return found
 
 
-def times(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Times of frames as a column; null where the stream had none yet."""
-    return pa.array(values, mask=values == NO_TIME).cast(pa.int64()).cast(kind)
+def shown_time(clock: int, kind: pa.DataType | None) -> int | None:
+    """A frame's time in the stream's unit; None where its clock showed none."""
+    fine = kind is not None and pa.types.is_timestamp(kind) and kind.unit == "ns"
+    return told_by(clock, nanoseconds=fine)

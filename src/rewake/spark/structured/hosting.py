@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
+from rewake.graph.times import order_columns
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.near import did_you_mean
 from rewake.net.shard_folder import ShardFolder
 from rewake.node.shard_batches import GAPS
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.windows import CountWindow, RunningWindow
 from rewake.spark.slots import slots
 from rewake.spark.structured.divide import Divider, in_blocks
 from rewake.spark.structured.observe import observed
@@ -107,11 +107,10 @@ class Hosting:
 
     def _by_watermark(self, frame: DataFrame) -> Hosting:
         """With the slack that `withWatermark` has declared for the time column."""
-        time = getattr(self.spec, "time", None)
-        counts = isinstance(getattr(self.spec, "window", None), CountWindow | RunningWindow)
         known = {each.name: each.metadata for each in frame.schema.fields}
-        delay_ms = known.get(time, {}).get(_SPARK_WATERMARK) if time is not None else None
-        if self.slack_said or counts or not delay_ms:
+        (time,) = order_columns(self.spec) or (None,)
+        delay_ms = known.get(time, {}).get(_SPARK_WATERMARK)
+        if self.slack_said or not delay_ms:
             return self
         slack = f"{int(delay_ms)}ms"
         spec = replace(self.spec, slack=slack)  # type: ignore[type-var]
