@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
 from history_vocabulary import History, filtered, listed
+from typer.testing import CliRunner
 
 import rewake
+from rewake.cli.app import app
 from rewake.log.sealed import sealed, unsealed
-from rewake.model.errors import DamagedData, HistoryMismatch, QueryFailed
+from rewake.model.errors import DamagedData, HistoryMismatch, QueryFailed, UsageError
 
 LOG = "nodes/one"
 
@@ -244,6 +246,28 @@ def test_all_parts_of_one_time_go_on(tmp_path: Path) -> None:
     history.sent = sent
     history.run(30)
     history.check()
+
+
+# --- another query's folder ----------------------------------------------------------------------
+
+
+def test_a_folder_of_another_query_is_named(tmp_path: Path) -> None:
+    """By who starts a query in it, and by `rewake explain`, whose figures would be another's."""
+    history = History(tmp_path)
+    history.run(1)
+    other = filtered(tmp_path / "other")
+    with pytest.raises(UsageError, match="holds the state of another query") as refused:
+        rewake.start_processes(other, history.folder)
+    assert str(refused.value).startswith(f"{history.folder} holds the state of another query ('ent")
+    program = tmp_path / "filtered_numbers.py"
+    program.write_text(
+        "from pathlib import Path\nfrom history_vocabulary import filtered\n"
+        f"query = filtered(Path({str(tmp_path / 'other')!r}))\n"
+    )
+    told = CliRunner().invoke(app, ["explain", str(program), "--folder", str(history.folder)])
+    assert isinstance(told.exception, UsageError)
+    assert f"{history.folder} holds the state of another query ('entered'" in str(told.exception)
+    assert CliRunner().invoke(app, ["explain", str(program)]).exit_code == 0
 
 
 # --- the coordinator's own file ------------------------------------------------------------------
