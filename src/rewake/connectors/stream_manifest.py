@@ -11,7 +11,8 @@ A frame of a commit has a BATCH section: the identity (16 bytes query id, u64 ba
 and u32 parts, little-endian.  Parts are counted from 0 in each shard.  The last frame of a commit
 is in shard 0, has no tuples, and its part is equal to its parts; its METADATA is `Writers`.
 
-What always holds: a manifest is read back as it was written or refused as damaged.
+What always holds: a manifest, which is sealed (`rewake.log.sealed`), is read back as it was written
+or refused as damaged.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from typing import Any, Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
+from rewake.log.sealed import sealed, unsealed
 from rewake.model.errors import (
     CheckpointBehindLog,
     CheckpointWithoutLog,
+    DamagedData,
     DamagedFrame,
     DamagedLog,
     LogBehindCheckpoint,
@@ -54,6 +57,7 @@ __all__ = [
 
 STAGING: Final = "staging"
 
+_FORMAT: Final = 2
 _IDENTITY_BYTES: Final = 24
 _PARTS: Final = Struct("<II")
 _STAGED: Final = re.compile(r"stage-([0-9a-f]{32})-(\d{1,19})-\d+-[0-9a-f]+\.arrow")
@@ -340,18 +344,13 @@ class Manifest:
             "bases": list(self.bases),
             "files": [file.to_json() for file in self.files],
         }
-        text = json.dumps(body, sort_keys=True)
-        return json.dumps({"format": 1, "crc32c": crc32c(text.encode()), "body": text}).encode()
+        return sealed({"format": _FORMAT, **body}, compact=True)
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> Manifest:
         """What `encode` wrote; `DamagedLog` otherwise."""
         try:
-            outer = json.loads(data)
-            text = outer["body"].encode()
-            if outer["format"] != 1 or crc32c(text) != outer["crc32c"]:
-                raise ValueError("it fails its checksum, or is of another version")
-            body = json.loads(text)
+            body = _body(data, name)
             return cls(
                 int(body["epoch"]),
                 BatchIdentity(bytes.fromhex(body["query"]), int(body["batch"])),
@@ -359,8 +358,24 @@ class Manifest:
                 tuple(int(base) for base in body["bases"]),
                 tuple(StagedFile.from_json(file) for file in body["files"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (
+            DamagedData, ValueError, TypeError, KeyError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
             raise DamagedLog(
                 f"the manifest {name} of a commit is not readable ({error}): the batch it belongs "
                 "to may be half in the stream; restore the file from a copy"
             ) from error
+
+
+def _body(data: bytes, name: str) -> dict[str, Any]:
+    """What a manifest says; those of format 1 had their body as text, with a checksum over that."""
+    whole = json.loads(data)
+    if not isinstance(whole["body"], str):
+        body = unsealed(data, name, "restore it")
+        if body["format"] != _FORMAT:
+            raise ValueError("it is of another version")
+        return body
+    text = whole["body"].encode()
+    if whole["format"] != 1 or crc32c(text) != whole["crc32c"]:
+        raise ValueError("it fails its checksum, or is of another version")
+    return dict(json.loads(text))
