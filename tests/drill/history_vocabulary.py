@@ -5,7 +5,7 @@ from producers, of whom nobody asks for anything twice, and two of them meet in 
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,10 +37,30 @@ def united(out: Path) -> Query:
     return query
 
 
+def filtered(out: Path) -> Query:
+    """One entry, a filter that keeps nothing of its own, a sink."""
+    query = Query("filtered")
+    odd = query.entry("one", SCHEMA).filter("number >= 0", name="odd", fragment="odd")
+    odd.to(FileSink(out), name="sink")
+    return query
+
+
+def listed(folder: Path) -> dict[str, bytes]:
+    """All that is in a folder."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
 class History:
     """A query's folder and its sink, through several runs."""
 
-    def __init__(self, folder: Path, entries: tuple[str, ...] = ("one",)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        entries: tuple[str, ...] = ("one",),
+        query: Callable[[Path], Query] | None = None,
+    ) -> None:
+        self._query = query or (entered if len(entries) == 1 else united)
         self.base = folder
         self.folder = folder / "query"
         self.out = folder / "out"
@@ -49,7 +69,7 @@ class History:
 
     def query(self) -> Query:
         """As it is begun every time."""
-        return entered(self.out) if len(self.entries) == 1 else united(self.out)
+        return self._query(self.out)
 
     @contextmanager
     def running(self) -> Iterator[RunningQuery]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +14,12 @@ import pytest
 from drill_vocabulary import until
 from history_vocabulary import SCHEMA, History
 
+from rewake.log.sealed import sealed, unsealed
 from rewake.model.errors import DamagedData, HistoryMismatch, UsageError
 from rewake.net.backup import make_backup
+from rewake.net.processes import Processes
 from rewake.net.restore import restore_backup
+from rewake.net.running import RunningQuery
 
 
 def rewake(*words: object) -> subprocess.CompletedProcess[str]:
@@ -25,10 +29,17 @@ def rewake(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def elsewhere(history: History, folder: Path) -> History:
-    """The query in another folder, with its sink emptied: where that is, is part of the query."""
+    """The query in another folder, with its sink emptied."""
     again = History(history.base, history.entries)
     again.folder = folder
     shutil.rmtree(history.out)
+    return again
+
+
+def moved(history: History, folder: Path, out: Path) -> History:
+    """The query in another folder, with another sink."""
+    again = History(history.base, history.entries)
+    again.folder, again.out = folder, out
     return again
 
 
@@ -96,12 +107,75 @@ def test_a_sink_that_is_newer_than_the_backup_is_refused(tmp_path: Path) -> None
     history.run(20)
     shutil.rmtree(history.folder)
     restore_backup(tmp_path / "backup", history.folder)
-    assert "the log ends at 20" in history.fails()
+    assert "the log behind 'one' ends at 20" in history.fails()
     shutil.rmtree(history.out)
     shutil.copytree(tmp_path / "out-then", history.out)
     history.sent = history.sent[:20]
     history.run(30)
     history.check()
+
+
+def test_a_restored_query_goes_on_elsewhere_with_a_copy_of_its_sink(tmp_path: Path) -> None:
+    """Both at other paths; the original goes on beside it, and neither takes the other's sink."""
+    history = History(tmp_path)
+    history.run(20)
+    shutil.copytree(history.out, tmp_path / "out-then")
+    history.run(10)
+    make_backup(history.folder, tmp_path / "backup")
+    restore_backup(tmp_path / "backup", tmp_path / "again")
+    history.run(10)
+    again = moved(history, tmp_path / "again", tmp_path / "out-then")
+    again.sent = history.sent[:30]
+    again.run(40)
+    again.check()
+    history.run(50)
+    history.check()
+    theirs = moved(history, history.folder, again.out)
+    assert "an older copy was continued" in theirs.fails()
+    assert again.delivered() == sorted(again.sent)
+
+
+def test_a_sink_elsewhere_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Not its path says whose it is, but what it holds: here it is newer than what was restored."""
+    history = History(tmp_path)
+    history.run(20)
+    make_backup(history.folder, tmp_path / "backup")
+    history.run(10)
+    shutil.copytree(history.out, tmp_path / "out-now")
+    restore_backup(tmp_path / "backup", tmp_path / "again")
+    said = moved(history, tmp_path / "again", tmp_path / "out-now").fails()
+    assert f"the sink 'sink' in {tmp_path / 'out-now'} has consumed 'one' up to position 30" in said
+    assert "ends at 20" in said
+
+
+def test_a_folder_of_before_opens_and_may_then_have_its_sink_elsewhere(tmp_path: Path) -> None:
+    """Where a sink writes was part of the query: the old fingerprint is known, and said why."""
+    history = History(tmp_path)
+    as_before(history)
+    elsewhere = moved(history, history.folder, tmp_path / "other")
+    with pytest.raises(UsageError, match=r"start the query once with the sink where it was") as no:
+        elsewhere.run(1)
+    assert str(history.folder) in str(no.value)
+    history.run(10)
+    history.check()
+    shutil.copytree(history.out, tmp_path / "other")
+    elsewhere.sent = list(history.sent)
+    elsewhere.run(10)
+    elsewhere.check()
+
+
+def as_before(history: History) -> None:
+    """Run a query as versions did for which the place of a sink was part of it."""
+    plan = history.query().plan()
+    then = replace(plan, fingerprint=plan.former_fingerprint, former_fingerprint="")
+    with RunningQuery(then, history.folder, Processes()) as query:
+        history.send(query, 10)
+        until(lambda: query.await_end(0.0) or len(history.delivered()) == 10)
+    path = history.folder / "coordinator.json"
+    state = unsealed(path.read_bytes(), "", "")
+    del state["places_left_out"]
+    path.write_bytes(sealed(state))
+    (history.out / "_origins.json").unlink()
 
 
 def test_a_copy_by_hand_with_a_consumer_ahead_of_its_upstream_is_refused(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from drill_vocabulary import until
-from history_vocabulary import History
+from drill_vocabulary import PATIENCE_SECONDS, until
+from history_vocabulary import History, filtered, listed
+from typer.testing import CliRunner
 
 import rewake
+from rewake.cli.app import app
 from rewake.log.sealed import sealed, unsealed
-from rewake.model.errors import DamagedData, HistoryMismatch
+from rewake.model.errors import DamagedData, HistoryMismatch, QueryFailed, UsageError
 
 LOG = "nodes/one"
 
@@ -64,7 +66,25 @@ def test_a_sink_that_is_newer_than_everything_else_is_refused(tmp_path: Path) ->
     history.run(30)
     for part in (LOG, "coordinator.json", "origins"):
         history.put_back(part, "then")
-    assert "'sink' asks for position 50, but the log ends at 20" in history.fails()
+    said = history.fails()
+    assert f"the sink 'sink' in {history.out} has consumed 'one' up to position 50" in said
+    assert "the log behind 'one' ends at 20" in said
+    assert f"this folder is {history.folder}" in said
+    assert "put a copy of the sink in its place" in said
+
+
+def test_the_sink_is_named_that_is_newer_than_the_log_behind_a_filter(tmp_path: Path) -> None:
+    """The filter only passes on what the sink asks for; `rewake restore` brings no sink back."""
+    history = History(tmp_path, query=filtered)
+    history.run(20)
+    history.keep("then")
+    history.run(30)
+    for part in (LOG, "coordinator.json", "origins"):
+        history.put_back(part, "then")
+    said = history.fails()
+    assert f"the sink 'sink' in {history.out} has consumed 'odd' up to position 50" in said
+    assert "the log behind 'odd' ends at 20" in said
+    assert "rewake restore" not in said
 
 
 def test_a_past_that_was_written_over_an_older_copy_is_told_from_the_first(tmp_path: Path) -> None:
@@ -82,6 +102,95 @@ def test_a_past_that_was_written_over_an_older_copy_is_told_from_the_first(tmp_p
     for part in ("origins", "out"):
         history.put_back(part, "now")
     assert "an older copy was continued" in history.fails()
+
+
+def test_a_sink_of_another_branch_is_refused(tmp_path: Path) -> None:
+    """This folder knows its own past well; only the sink knows that its tuples are of another."""
+    history = History(tmp_path)
+    history.run(20)
+    history.keep("then")
+    history.run(30)
+    history.keep("now")
+    for part in (LOG, "coordinator.json", "origins", "out"):
+        history.put_back(part, "then")
+    history.sent = history.sent[:20]
+    history.run(60)
+    history.keep("later")
+    history.put_back("out", "now")
+    before = listed(history.out)
+    assert "an older copy was continued" in history.fails()
+    assert listed(history.out) == before
+    history.put_back("out", "later")
+    history.run(10)
+    history.check()
+
+
+def test_two_folders_that_write_to_one_sink_are_told_apart(tmp_path: Path) -> None:
+    """Each has come to where the sink is: rows of both would be in it, and of both be missing."""
+    one, two = History(tmp_path / "one"), History(tmp_path / "two")
+    one.run(50)
+    two.run(50)
+    shutil.rmtree(two.out)
+    two.out = one.out
+    before = listed(one.out)
+    said = two.fails()
+    assert f"the sink 'sink' in {one.out} has consumed 'one' up to position 50" in said
+    assert f"(written by the query in {one.folder}) from log" in said
+    assert f"this folder is {two.folder}" in said
+    assert "give this query a sink of its own" in said
+    assert listed(one.out) == before
+    one.run(10)
+    one.check()
+
+
+def test_a_query_that_runs_does_not_notice_that_another_wants_its_sink(tmp_path: Path) -> None:
+    """Opening a sink fences who writes there: whose it is, is found out before."""
+    one, two = History(tmp_path / "one"), History(tmp_path / "two")
+    two.out = one.out
+    with one.running() as query:
+        one.send(query, 50)
+        until(lambda: len(one.delivered()) == 50)
+        said = two.fails()
+        assert f"this folder is {two.folder}" in said, "a new folder, that knows of no log yet"
+        one.send(query, 10)
+        until(lambda: len(one.delivered()) == 60)
+        assert {each["epoch"] for each in query.status().values()} == {1}, "nobody was disturbed"
+    one.check()
+
+
+def test_a_sink_that_does_not_say_whose_it_is_is_bound_by_the_next_commit(tmp_path: Path) -> None:
+    """As sinks were before they said so."""
+    history = History(tmp_path)
+    history.run(20)
+    (history.out / "_origins.json").unlink()
+    history.run(20)
+    history.check()
+    bound = unsealed((history.out / "_origins.json").read_bytes(), "", "")
+    assert bound["folder"] == str(history.folder)
+    assert set(bound["channels"]) == {"0"}
+
+
+def test_a_sink_that_was_changed_where_it_says_whose_it_is_is_damaged(tmp_path: Path) -> None:
+    """It has a checksum: another query's would be taken for this one's."""
+    history = History(tmp_path)
+    history.run(5)
+    path = history.out / "_origins.json"
+    path.write_text(path.read_text().replace(str(history.folder), "/elsewhere"))
+    with pytest.raises(QueryFailed, match=r"_origins\.json is damaged"), history.running() as query:
+        query.await_end(PATIENCE_SECONDS)
+
+
+def test_what_a_sink_says_counts_more_than_what_the_folder_remembers(tmp_path: Path) -> None:
+    """A folder whose memory is older, or gone, is one history with its sink all the same."""
+    history = History(tmp_path)
+    history.run(20)
+    history.keep("then")
+    history.run(20)
+    history.put_back("origins", "then")
+    history.run(20)
+    shutil.rmtree(history.folder / "origins")
+    history.run(20)
+    history.check()
 
 
 def test_a_log_of_another_branch_is_refused_before_it_is_opened(tmp_path: Path) -> None:
@@ -150,6 +259,28 @@ def test_all_parts_of_one_time_go_on(tmp_path: Path) -> None:
     history.sent = sent
     history.run(30)
     history.check()
+
+
+# --- another query's folder ----------------------------------------------------------------------
+
+
+def test_a_folder_of_another_query_is_named(tmp_path: Path) -> None:
+    """By who starts a query in it, and by `rewake explain`, whose figures would be another's."""
+    history = History(tmp_path)
+    history.run(1)
+    other = filtered(tmp_path / "other")
+    with pytest.raises(UsageError, match="holds the state of another query") as refused:
+        rewake.start_processes(other, history.folder)
+    assert str(refused.value).startswith(f"{history.folder} holds the state of another query ('ent")
+    program = tmp_path / "filtered_numbers.py"
+    program.write_text(
+        "from pathlib import Path\nfrom history_vocabulary import filtered\n"
+        f"query = filtered(Path({str(tmp_path / 'other')!r}))\n"
+    )
+    told = CliRunner().invoke(app, ["explain", str(program), "--folder", str(history.folder)])
+    assert isinstance(told.exception, UsageError)
+    assert f"{history.folder} holds the state of another query ('entered'" in str(told.exception)
+    assert CliRunner().invoke(app, ["explain", str(program)]).exit_code == 0
 
 
 # --- the coordinator's own file ------------------------------------------------------------------

@@ -1,12 +1,30 @@
 """`rewake explain`: what a query would run, without running it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rewake.cli.paths import path_of
 from rewake.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from rewake.graph.query import Query
+
+
+def _check_owner(query: "Query", folder: Path) -> None:
+    """Raise UsageError when the folder is another query's: its figures would be that one's."""
+    from rewake.node.coordinator_state import (  # noqa: PLC0415 (keeps --help fast)
+        STATE_FILE,
+        check_folder,
+        decode_state,
+    )
+
+    try:
+        data = (folder / STATE_FILE).read_bytes()
+    except FileNotFoundError:
+        return  # nothing has run there yet
+    check_folder(query.plan(), decode_state(data), str(folder))
 
 
 def explain(
@@ -63,6 +81,8 @@ def explain(
         if query.endswith(".py")
         else built_in(query, recover_within=recover_within).build()
     )
+    if folder is not None:
+        _check_owner(found, folder)
     typer.echo(found.explain(), nl=False)
     promises = explained(found.plan(), folder)
     for told in (promises, late_in_folder(found.plan(), folder)):

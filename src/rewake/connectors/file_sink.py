@@ -9,6 +9,10 @@ the position is the old one.  Killed after it, the file is there and the positio
 Without room, `StorageFull`: what was written is kept in memory, and commit can be called again.
 A failed sync leaves the writer unusable: its successor reads what is really there.
 
+From which logs the tuples are stands beside them (`parts.ORIGINS`), so that nobody else's folder
+goes on here.  It changes when an upstream begins, not with every commit, and is durable before the
+first tuple of it.
+
 The host must write each channel's stream events in order, from `position(channel)` or before; what
 is committed already is left out.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +35,18 @@ import pyarrow.parquet as arrow_parquet
 from rewake.connectors.cutting import check_shard, schema_json
 from rewake.connectors.json_lines import check_text_schema, json_lines
 from rewake.connectors.part_folder import PartFolder
-from rewake.connectors.parts import MARKER, Stretch, chains, marker_content, read_marker
+from rewake.connectors.parts import (
+    MARKER,
+    ORIGINS,
+    Stretch,
+    chains,
+    look_at,
+    marker_content,
+    read_marker,
+    read_origins,
+)
+from rewake.log.sealed import sealed
+from rewake.model.connectors import SinkLook
 from rewake.model.errors import (
     SchemaMismatch,
     StorageFault,
@@ -73,7 +89,21 @@ class FileSink:
 
     def describe(self) -> dict[str, Any]:
         """Where the tuples go, and as what."""
-        return {"kind": "files", "folder": str(self.folder), "format": self.format}
+        return {**self.identity(), "folder": self.where}
+
+    def identity(self) -> dict[str, Any]:
+        """As what the tuples go, wherever."""
+        return {"kind": "files", "format": self.format}
+
+    @property
+    def where(self) -> str:
+        """The folder."""
+        return str(self.folder)
+
+    def look(self, shard: int, shards: int) -> SinkLook:
+        """What one shard has committed, and from which logs; nothing is changed."""
+        check_shard(shard, shards)
+        return look_at(self._path(shard, shards))
 
     def open(self, shard: int, shards: int, schema: pa.Schema) -> FileSinkWriter:
         """Open one shard's end: from now on, earlier writers of it are fenced."""
@@ -82,8 +112,12 @@ class FileSink:
             check_text_schema(schema, self.format)
         root = Path(self.folder)
         _claim(root, marker_content(self.owner, self.format, shards, schema))
-        path = root if shards == 1 else root / f"shard-{shard}"
-        return FileSinkWriter(PartFolder(path), schema, self.format, self.rows_per_file)
+        folder = PartFolder(self._path(shard, shards))
+        return FileSinkWriter(folder, schema, self.format, self.rows_per_file)
+
+    def _path(self, shard: int, shards: int) -> Path:
+        root = Path(self.folder)
+        return root if shards == 1 else root / f"shard-{shard}"
 
 
 @dataclass(slots=True)
@@ -117,6 +151,8 @@ class FileSinkWriter:
         self._sealed: list[tuple[Stretch, pa.Table]] = []
         try:
             self._channels = self._found()
+            self._origins: Mapping[str, Any] | None = read_origins(folder.path)
+            self._binding: Mapping[str, Any] | None = self._origins
         except BaseException:
             folder.close()
             raise
@@ -142,6 +178,15 @@ class FileSinkWriter:
     def position(self, channel: int) -> int:
         """Input of this channel up to here (exclusive) is committed."""
         return self._channels[channel].committed if channel in self._channels else 0
+
+    @property
+    def origins(self) -> Mapping[str, Any] | None:
+        """From which logs what is committed here is; None when nothing says so."""
+        return self._origins
+
+    def bind(self, origins: Mapping[str, Any]) -> None:
+        """Say with the next commit, before its tuples, from which logs they are."""
+        self._binding = origins
 
     def write(self, channel: int, event: StreamEvent) -> None:
         """Take a stream event; it counts when a later `commit` returns."""
@@ -190,6 +235,7 @@ class FileSinkWriter:
         return bool(self._sealed)
 
     def _publish(self) -> None:
+        self._publish_origins()
         for stretch, table in self._sealed:
             data = self._encoded(table) if stretch.has_tuples else b""
             self._folder.draft(stretch.name(self._format), data)
@@ -203,6 +249,15 @@ class FileSinkWriter:
             each.committed = stretch.end
             if replaced is not None and replaced.start == stretch.start:
                 self._folder.discard(replaced.name(self._format))
+
+    def _publish_origins(self) -> None:
+        """Settled by itself: tuples must not be there before it, also after power loss."""
+        binding = self._binding
+        if binding is not None and binding != self._origins:
+            self._folder.draft(ORIGINS, sealed(dict(binding)))
+            self._folder.publish(ORIGINS)
+            self._folder.settle()
+            self._origins = binding
 
     def _encoded(self, table: pa.Table) -> bytes:
         if self._format == "json":

@@ -34,13 +34,14 @@ from rewake.connectors.cutting import (
     schema_json,
     slack_of,
 )
-from rewake.connectors.formats import FileFormat, checked_format
+from rewake.connectors.formats import FORMATS, FileFormat, checked_format
 from rewake.model.errors import ReplayMismatch, SchemaMismatch, StorageFault, UsageError
 from rewake.stores.places import local_path
 
 __all__ = ["FileEntry", "Files"]
 
 _END_BYTES: Final = 64 << 10
+_PARQUET_BEGINS: Final = b"PAR1"
 _COMPRESSIONS: Final = ("", ".gz", ".bz2", ".zst")
 
 
@@ -74,6 +75,7 @@ class Files:
         check_cut(self.event_tuples)
         file_format = checked_format(self.format)
         root, names = _found(os.path.abspath(local_path(self.path)), file_format)
+        _check_parquet(root / names[0], self.format)
         schema = self.schema or _first_schema([root / name for name in names], file_format)
         schema = plain_schema(schema)
         check_time_column(self.time_column, schema)
@@ -194,9 +196,48 @@ def _found(path: str, file_format: FileFormat) -> tuple[Path, list[str]]:
     if not names:
         raise UsageError(
             f"there are no files at {path}; give a file, a folder with "
-            f"{' or '.join(file_format.endings)} files, or a glob pattern"
+            f"{' or '.join(file_format.endings)} files, or a glob pattern{_others(path)}"
         )
     return root, names
+
+
+def _others(path: str) -> str:
+    """What else a folder has: whoever did not say a format may have meant that."""
+    for each in sorted(os.listdir(path)) if os.path.isdir(path) else ():
+        named = _named_format(each)
+        if named is not None and not _hidden(each):
+            return f"; there are {FORMATS[named].endings[0]} files: {_give(named)}"
+    return ""
+
+
+def _named_format(name: str) -> str | None:
+    """The format that a file's name suggests."""
+    return next((each for each, known in FORMATS.items() if _fits(name, known)), None)
+
+
+def _give(file_format: str) -> str:
+    return f'give format="{file_format}"'
+
+
+def _check_parquet(path: Path, file_format: str) -> None:
+    """Parquet is what files are taken for when nobody says what they are: then say so.
+
+    A file that is called Parquet and is none is damaged, which is another matter.
+    """
+    named = _named_format(path.name)
+    if file_format != "parquet" or named == "parquet":
+        return
+    try:
+        with open(path, "rb") as file:
+            begins = file.read(len(_PARQUET_BEGINS))
+    except OSError:
+        return  # told when it is read
+    if begins != _PARQUET_BEGINS:
+        known = f"say which it is with format=, one of {', '.join(FORMATS)}"
+        raise UsageError(
+            f"{path} is no Parquet file, which files are taken for unless a format is given; "
+            f"{known if named is None else _give(named)}"
+        )
 
 
 def _fits(name: str, file_format: FileFormat) -> bool:

@@ -1,6 +1,7 @@
 """The folder of a file sink: what its files are called, and how far they reach.
 
     _rewake.json                             whose folder it is, and which columns the files have
+    _origins.json                            from which logs the tuples are, by channel; sealed
     part-<channel>-<start>-<end>.<format>    the tuples of a channel at positions start to end - 1
     _covered-<channel>-<start>-<end>         a stretch of a channel that has no tuples
     .drafts-<token>/                         what its writer is at; see `part_folder`
@@ -11,7 +12,8 @@ convention skip names that begin with a dot or an underscore.
 
 What always holds: the stretches of a channel begin at 0 and follow each other without gap or
 overlap; a file is there whole or not at all.  A longer `_covered` file may stand beside a shorter
-one with the same start, which it replaces.
+one with the same start, which it replaces.  `_origins.json` tells at least who wrote what is there;
+a folder from before there was one has none until the next commit.
 """
 
 from __future__ import annotations
@@ -28,12 +30,25 @@ import pyarrow as pa
 
 from rewake.connectors.cutting import plain_schema, schema_json
 from rewake.connectors.formats import checked_format
+from rewake.log.sealed import unsealed
+from rewake.model.connectors import SinkLook
 from rewake.model.errors import DamagedData, UsageError
 from rewake.stores.places import local_path
 
-__all__ = ["MARKER", "Stretch", "chains", "marker_content", "read_parts", "stretch_of"]
+__all__ = [
+    "MARKER",
+    "ORIGINS",
+    "Stretch",
+    "chains",
+    "look_at",
+    "marker_content",
+    "read_origins",
+    "read_parts",
+    "stretch_of",
+]
 
 MARKER: Final = "_rewake.json"
+ORIGINS: Final = "_origins.json"
 VERSION: Final = 1
 _ATTEMPTS: Final = 5
 _PART: Final = re.compile(r"part-(\d{5,})-(\d{20})-(\d{20})\.[a-z]+\Z")
@@ -127,6 +142,27 @@ def read_marker(folder: Path) -> dict[str, Any]:
     if not isinstance(marker, dict) or marker.get("version") != VERSION:
         raise DamagedData(f"{folder / MARKER} is not of version {VERSION}; restore the file")
     return marker
+
+
+# --- whose tuples these are ----------------------------------------------------------------------
+
+
+def read_origins(folder: Path) -> dict[str, Any] | None:
+    """From which logs the tuples in a folder of parts are; None when nothing says so."""
+    try:
+        data = (folder / ORIGINS).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return unsealed(data, str(folder / ORIGINS), "restore the sink from a copy")
+
+
+def look_at(folder: Path) -> SinkLook:
+    """How far the parts in a folder reach, and where they are from; nothing is changed."""
+    if not folder.is_dir():
+        return SinkLook({}, None)
+    # In this order: a writer may be at work, and says where its tuples are from before they come.
+    reached = {channel: chain[-1].end for channel, chain in _listed(folder).items()}
+    return SinkLook(reached, read_origins(folder))
 
 
 # --- reading back --------------------------------------------------------------------------------

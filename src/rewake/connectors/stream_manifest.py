@@ -13,7 +13,8 @@ a shard share.  Parts are counted from 0 in each shard.  The last frame of a com
 has no tuples, and its part is equal to its parts; its METADATA is `Concluded`: who has written the
 stream, and where every shard ends.  What was written before there were chains has neither.
 
-What always holds: a manifest is read back as it was written or refused as damaged.
+What always holds: a manifest, which is sealed (`rewake.log.sealed`), is read back as it was written
+or refused as damaged.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from typing import Any, Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
+from rewake.log.sealed import sealed, unsealed
 from rewake.model.errors import (
     CheckpointBehindLog,
     CheckpointWithoutLog,
+    DamagedData,
     DamagedFrame,
     DamagedLog,
     LogBehindCheckpoint,
@@ -58,6 +61,7 @@ __all__ = [
 
 STAGING: Final = "staging"
 
+_FORMAT: Final = 2
 _IDENTITY_BYTES: Final = 24
 _PARTS: Final = Struct("<II")
 _PLACE: Final = Struct("<IQQQ")
@@ -397,18 +401,13 @@ class Manifest:
             "files": [file.to_json() for file in self.files],
             "ends": _ends_to_json(self.ends),
         }
-        text = json.dumps(body, sort_keys=True)
-        return json.dumps({"format": 1, "crc32c": crc32c(text.encode()), "body": text}).encode()
+        return sealed({"format": _FORMAT, **body}, compact=True)
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> Manifest:
         """What `encode` wrote; `DamagedLog` otherwise."""
         try:
-            outer = json.loads(data)
-            text = outer["body"].encode()
-            if outer["format"] != 1 or crc32c(text) != outer["crc32c"]:
-                raise ValueError("it fails its checksum, or is of another version")
-            body = json.loads(text)
+            body = _body(data, name)
             return cls(
                 int(body["epoch"]),
                 BatchIdentity(bytes.fromhex(body["query"]), int(body["batch"])),
@@ -417,8 +416,24 @@ class Manifest:
                 tuple(StagedFile.from_json(file) for file in body["files"]),
                 _ends_from_json(body.get("ends", ())),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (
+            DamagedData, ValueError, TypeError, KeyError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
             raise DamagedLog(
                 f"the manifest {name} of a commit is not readable ({error}): the batch it belongs "
                 "to may be half in the stream; restore the file from a copy"
             ) from error
+
+
+def _body(data: bytes, name: str) -> dict[str, Any]:
+    """What a manifest says; those of format 1 had their body as text, with a checksum over that."""
+    whole = json.loads(data)
+    if not isinstance(whole["body"], str):
+        body = unsealed(data, name, "restore it")
+        if body["format"] != _FORMAT:
+            raise ValueError("it is of another version")
+        return body
+    text = whole["body"].encode()
+    if whole["format"] != 1 or crc32c(text) != whole["crc32c"]:
+        raise ValueError("it fails its checksum, or is of another version")
+    return dict(json.loads(text))

@@ -2,7 +2,8 @@
 
 A folder that holds the logs of one query must not be continued by another.  What is in here is
 thus what a log means: steps, expressions, windows, approaches, shards, schemas, and which fragments
-they form.  What only affects speed or looks is not.
+they form.  What only affects speed or looks is not.  Neither is the place of a sink that says
+itself whose it is (`BindingSink`): it may be elsewhere tomorrow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from rewake.graph.fragments import Fragment
 from rewake.graph.steps import Graph, Port, Step
+from rewake.model.connectors import BindingSink, Sink
 from rewake.model.errors import UsageError
 from rewake.operators.expressions import function_identity
 from rewake.operators.stateful import StatefulSpec
@@ -23,12 +25,15 @@ from rewake.recovery.approach import Approach
 _VERSION = 2
 
 
-def fingerprint(graph: Graph, fragments: tuple[Fragment, ...]) -> str:
-    """The fingerprint as hexadecimal text."""
+def fingerprint(graph: Graph, fragments: tuple[Fragment, ...], *, with_places: bool = False) -> str:
+    """The fingerprint as hexadecimal text.
+
+    `with_places` gives that of versions in which it counted where every sink writes.
+    """
     described = {
         "version": _VERSION,
         "query": graph.query,
-        "steps": [_step(step) for step in graph.steps],
+        "steps": [_step(step, with_places) for step in graph.steps],
         "fragments": [
             {
                 "name": each.name,
@@ -44,7 +49,7 @@ def fingerprint(graph: Graph, fragments: tuple[Fragment, ...]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step, with_places: bool) -> dict[str, Any]:
     return {
         "name": step.name,
         "kind": str(step.kind),
@@ -55,8 +60,8 @@ def _step(step: Step) -> dict[str, Any]:
         "partition_by": list(step.partition_by or ()),
         "computes": [[column, computed.identity()] for column, computed in step.computes],
         "state": None if step.spec is None else _spec(step.spec),
-        "source": _description(step, step.source),
-        "sink": _description(step, step.sink),
+        "source": _description(step, step.source, "describe"),
+        "sink": _description(step, step.sink, "describe" if with_places else _telling(step.sink)),
     }
 
 
@@ -78,14 +83,18 @@ def _spec(spec: StatefulSpec) -> dict[str, Any]:
     return {"kind": spec.kind, "spec": spec.describe(), "code": code}
 
 
-def _description(step: Step, connector: Any) -> Any:
+def _telling(sink: Sink | None) -> str:
+    return "identity" if isinstance(sink, BindingSink) else "describe"
+
+
+def _description(step: Step, connector: Any, telling: str) -> Any:
     """What a source or sink says of itself, checked apart so that an error names it."""
     if connector is None:
         return None
     try:
-        return json.loads(json.dumps(connector.describe(), allow_nan=False))
+        return json.loads(json.dumps(getattr(connector, telling)(), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"step {step.name!r}: describe() of {type(connector).__name__} must give JSON values "
+            f"step {step.name!r}: {telling}() of {type(connector).__name__} must give JSON values "
             f"({error})"
         ) from error

@@ -111,6 +111,12 @@ class Plan:
     # The streams that clients may subscribe to: name -> ((node, output), ...) by shard.
     streams: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     fingerprint: str = ""
+    # What it was when it counted where every sink writes: folders of then have it.
+    former_fingerprint: str = ""
+
+    def begun_as(self, fingerprint: object) -> bool:
+        """Whether that is the fingerprint of this query, now or formerly."""
+        return fingerprint in (self.fingerprint, self.former_fingerprint or self.fingerprint)
 
     def columns_of(self, stream: str) -> pa.Schema:
         """What subscribers of a stream read."""

@@ -47,7 +47,8 @@ def make_plan(graph: Graph) -> Plan:
         for fragment in _in_order(fragments, feeds)
         for node in _nodes(graph, fragment, channels, *logging[fragment])
     ]
-    return Plan(graph.query, tuple(nodes), streams, fingerprint(graph, fragments))
+    now, former = (fingerprint(graph, fragments, with_places=each) for each in (False, True))
+    return Plan(graph.query, tuple(nodes), streams, now, former)
 
 
 def _nodes(

@@ -27,6 +27,7 @@ from rewake.log.store import Store
 from rewake.log.verify import LogReport, SegmentReport, verify
 from rewake.model.errors import DamagedData, DamagedFrame, NotALog, StorageFault, UsageError
 from rewake.model.stream_event import TIME_LIMIT, told_by
+from rewake.node.coordinator_state import STATE_FILE
 from rewake.operators.aggregate import AggregateSpec
 from rewake.operators.spec_json import spec_from_json
 from rewake.recovery.continuous_eventual_checkpointing import RESULTS_OUTPUT, result_batch
@@ -155,13 +156,24 @@ def opened_stores(paths: Sequence[Path], stack: ExitStack) -> Sequence[Store]:
 
 
 def pointed(paths: Sequence[Path], error: NotALog) -> NotALog:
-    """The same error, with where it is and, when a log is just below, where that is."""
+    """The same error, with where it is and, when logs are just below, where they are."""
     for path in paths:
-        below = sorted(path.glob("*/LOG")) if path.is_dir() else []
-        if below and not (path / "LOG").exists() and not (path / "STRIPE").exists():
-            return NotALog(f"{path} is not a log, but {below[0].parent} is one")
+        if not path.is_dir() or (path / "LOG").exists() or (path / "STRIPE").exists():
+            continue
+        if (path / STATE_FILE).exists():
+            return _query_folder(path)
+        below = [str(each.parent) for each in sorted(path.glob("*/LOG"))]
+        if below:
+            these = f"{below[0]} is one" if len(below) == 1 else f"these are: {', '.join(below)}"
+            return NotALog(f"{path} is not a log, but {these}")
     where = ", ".join(str(path) for path in paths)
     return NotALog(str(error) if where in str(error) else f"{where}: {error}")
+
+
+def _query_folder(path: Path) -> NotALog:
+    logs = [str(each.parent) for each in sorted(path.glob("nodes/*/LOG"))]
+    these = f"its logs are {', '.join(logs)}; give one of them" if logs else "it keeps no logs"
+    return NotALog(f"{path} is the folder of a query, not a log; {these}")
 
 
 def inspect_log(

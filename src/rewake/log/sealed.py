@@ -3,7 +3,7 @@
     {"crc32c": "89abcdef", "body": {...}}
 
 The checksum is over the body without spaces and with its keys sorted, so that whoever only laid it
-out anew has not changed it.
+out anew has not changed it.  Some files were plain JSON once, and are read as that still.
 """
 
 import json
@@ -13,12 +13,15 @@ from google_crc32c import value as crc32c
 
 from rewake.model.errors import DamagedData
 
-__all__ = ["sealed", "unsealed"]
+__all__ = ["sealed", "unsealed", "unsealed_or_plain"]
 
 
-def sealed(body: dict[str, Any]) -> bytes:
-    """The bytes of the file."""
-    return json.dumps({"crc32c": _checksum(body), "body": body}, indent=1, sort_keys=True).encode()
+def sealed(body: dict[str, Any], *, compact: bool = False) -> bytes:
+    """The bytes of the file; `compact` for a long one, which nobody reads and which costs time."""
+    whole = {"crc32c": _checksum(body), "body": body}
+    if compact:
+        return json.dumps(whole, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(whole, indent=1, sort_keys=True).encode()
 
 
 def unsealed(data: bytes, name: str, remedy: str) -> dict[str, Any]:
@@ -34,6 +37,17 @@ def unsealed(data: bytes, name: str, remedy: str) -> dict[str, Any]:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise DamagedData(f"{name} is damaged ({reason}); {remedy}") from error
     return dict(body)
+
+
+def unsealed_or_plain(data: bytes, name: str, remedy: str) -> dict[str, Any]:
+    """What was sealed, or what an older version wrote without a seal; `DamagedData` otherwise."""
+    try:
+        whole = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedData(f"{name} is damaged ({error}); {remedy}") from error
+    if isinstance(whole, dict) and not whole.keys() & {"crc32c", "body"}:
+        return whole
+    return unsealed(data, name, remedy)
 
 
 def _checksum(body: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ step of a lookup opens it when the first tuples come.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -78,6 +79,40 @@ class Sink(Protocol):
 
     def open(self, shard: int, shards: int, schema: pa.Schema) -> SinkWriter:
         """Open one shard's end, after clearing away what a predecessor left uncommitted."""
+
+
+class SinkLook(NamedTuple):
+    """How far each channel is committed in a sink, and where its tuples are from, if it says so."""
+
+    positions: Mapping[int, int]
+    origins: Mapping[str, Any] | None
+
+
+@runtime_checkable
+class BindingWriter(SinkWriter, Protocol):
+    """A sink's end that keeps, beside the tuples, from which logs they are."""
+
+    @property
+    def origins(self) -> Mapping[str, Any] | None:
+        """What `bind` was last given before a commit, by whichever writer."""
+
+    def bind(self, origins: Mapping[str, Any]) -> None:
+        """Keep this from the next commit on, durably before any tuple of it."""
+
+
+@runtime_checkable
+class BindingSink(Sink, Protocol):
+    """A sink that says itself which query's it is, so that it may be anywhere."""
+
+    @property
+    def where(self) -> str:
+        """Where it writes, for people."""
+
+    def identity(self) -> dict[str, Any]:
+        """`describe` without where it writes: what of it is part of the query's fingerprint."""
+
+    def look(self, shard: int, shards: int) -> SinkLook:
+        """What is there; nothing is changed, and whoever writes there does not notice."""
 
 
 class LookupReader(Protocol):

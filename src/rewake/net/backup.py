@@ -42,6 +42,7 @@ from rewake.node.origins import check_origin, read_lineage
 from rewake.stores import LocalStore, open_log_reader
 from rewake.stores.edge import local_stores
 from rewake.stores.local import LOCK_NAME
+from rewake.stores.small_files import sync_folder
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -104,15 +105,6 @@ def put_in_place(draft: Path, to: Path) -> None:
     """Let a whole folder appear under its name, durably."""
     os.rename(draft, to)
     sync_folder(to.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- one attempt ---------------------------------------------------------------------------------

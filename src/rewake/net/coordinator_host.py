@@ -46,7 +46,7 @@ from rewake.node.commands import (
     Tell,
 )
 from rewake.node.coordinator import MISSING_AFTER_MS, Coordinator
-from rewake.node.coordinator_state import STATE_FILE, decode_state, encode_state
+from rewake.node.coordinator_state import STATE_FILE, check_folder, decode_state, encode_state
 from rewake.node.failure_detector import SUSPECT_AFTER_MS, FailureDetector
 from rewake.node.late_watch import LateWatch
 from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
@@ -100,8 +100,11 @@ class CoordinatorHost:
             raise UsageError(f"another driver runs a query in {folder}; stop it, or use a new one")
         self.token = Token(token_bytes(TOKEN_BYTES))
         try:
+            state = _read_state(self._store)
+            if state is not None:
+                check_folder(plan, state, str(folder))
             self._coordinator = Coordinator(
-                plan, _read_state(self._store), FailureDetector(suspect_after_ms),
+                plan, state, FailureDetector(suspect_after_ms),
                 missing_after_ms=missing_after_ms,
             )  # fmt: skip
             _write_streams(self._store, plan)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rewake.model.connectors import SinkWriter, SourceReader
+from rewake.model.connectors import SourceReader
 from rewake.model.errors import (
     ArithmeticOverflow,
     Fenced,
@@ -37,6 +37,7 @@ from rewake.net.kill_points import KillPoints
 from rewake.net.listener import Listener, address_towards
 from rewake.net.loop import Loop
 from rewake.net.node_log import NodeLog
+from rewake.net.node_sink import NodeSink
 from rewake.net.node_task import NodeTask
 from rewake.net.origins_file import read_origins, write_origins
 from rewake.net.own_recovery import OwnRecovery
@@ -74,6 +75,7 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
+from rewake.node.origins import SILENT, SinkOrigins
 from rewake.stores.room import has_room
 
 # For the first word with the coordinator.
@@ -112,7 +114,7 @@ class NodeHost:
         self._left = False
         self._log: NodeLog | None = None
         self._sources: dict[int, SourceReader] = {}
-        self._sink: SinkWriter | None = None
+        self._sink: NodeSink | None = None
         self._sink_full = False
         # What a turn or a commit waits for, outside of Rewake; mostly nothing.
         self._trouble = ""
@@ -193,7 +195,9 @@ class NodeHost:
             self._points.hit("recovery.before_fencing")
             folder = Path(task.folder) / "nodes" / plan.name
             known = self._welcome.log
-            self._log = NodeLog(folder, plan, task.fingerprint, epoch, on_durable, known)
+            self._log = NodeLog(
+                folder, plan, task.fingerprint, epoch, on_durable, known, task.former_fingerprint
+            )
             self._points.hit("recovery.after_fencing")
             frames = self._log.frames_backwards()
             following = {
@@ -238,17 +242,18 @@ class NodeHost:
         while self._loop.now() < until and self._stop is None:
             self._loop.run_once(_IDLE_SECONDS)
 
-    def _open_sink(self) -> list[int]:
-        """Open the sink, as soon as it can be: how far it is, by channel."""
+    def _find_sink(self) -> tuple[Sequence[int], SinkOrigins] | None:
+        """How far the sink is and whose, as soon as that can be seen; None when stopped before."""
         plan = self._plan
-        while plan.sink is not None and self._stop is None:
+        if plan.sink is None:
+            return (), SILENT
+        self._sink = NodeSink(plan, self._task.folder, self._origins)
+        while self._stop is None:
             try:
-                self._sink = plan.sink.open(plan.shard, plan.shards, plan.inputs[0].schema)
+                return self._sink.find()
             except (StorageFull, Unavailable) as error:
                 self._wait_for(error)
-            else:
-                return [self._sink.position(channel) for channel in range(len(plan.inputs))]
-        return []
+        return None
 
     def _open_ends(self, epoch: int) -> bool:
         """Open sources, sink and channels; False when it was stopped before it could."""
@@ -256,8 +261,8 @@ class NodeHost:
         for channel, each in enumerate(plan.inputs):
             if each.source is not None:
                 self._sources[channel] = each.source.open(plan.shard, plan.shards)
-        committed = self._open_sink()
-        if plan.sink is not None and self._sink is None:
+        found = self._find_sink()
+        if found is None:
             return False
         self._upstream = Upstream(plan, epoch, node, self._loop, self._token, self._perform)
         self._downstream = Downstream(plan, node, self._loop, self._perform, self._forget)
@@ -265,7 +270,7 @@ class NodeHost:
         for name, peer in self._welcome.peers.items():
             self._upstream.moved(name, peer)
         self._loop.listen(self._listener, self._downstream)
-        self._perform("start", node.start(committed))
+        self._perform("start", node.start(*found))
         self._heartbeat()
         if self._sink is not None:
             self._commit_later()
@@ -431,6 +436,10 @@ class NodeHost:
                 if origins != self._origins:
                     write_origins(Path(self._task.folder), self._plan.name, origins)
                     self._origins = origins
+                if self._sink is not None:
+                    self._sink.bind(origins)
+                    if not self._node.origins.awaited:
+                        self._sink.open()
             case Finish():
                 assert self._control is not None
                 self._tell_progress()  # its last figures are those of all its work
@@ -467,7 +476,7 @@ class NodeHost:
         assert self._sink is not None
         self._points.hit("node.before_commit")
         try:
-            self._sink.commit()
+            positions = self._sink.commit()
         except (StorageFull, Unavailable) as error:
             self._trouble = str(error)
             self._sink_full = True
@@ -476,8 +485,7 @@ class NodeHost:
         self._sink_full = False
         self._trouble = ""
         self._points.hit("node.after_commit")
-        for channel in range(len(self._plan.inputs)):
-            position = self._sink.position(channel)
+        for channel, position in enumerate(positions or ()):
             self._perform("delivered", self._node.delivered(channel, position))
         self._commit_later()
 

@@ -53,6 +53,7 @@ class NodeLog:
         epoch: int,
         on_durable: Callable[[int], None],
         known: LogRecord | None = None,
+        former_fingerprint: str = "",
     ) -> None:
         if known is not None:
             with ExitStack() as stack:
@@ -60,7 +61,8 @@ class NodeLog:
         if not (folder / DESCRIPTOR).exists():
             self._create(folder, plan, fingerprint)
         self._writer = self._open(folder, plan, epoch, on_durable)
-        self._check_owner(fingerprint, folder)
+        if known is None:  # else it is the one that this very query's coordinator knows
+            self._check_owner((fingerprint, former_fingerprint), folder)
         self._reader: LogReader = open_log_reader(folder)
         self._retention = plan.retention if plan.keeps_history else KEEP_NOTHING
         self._tails: dict[int, Tail] = {}
@@ -93,13 +95,13 @@ class NodeLog:
                 "the next attempt looks again"
             ) from error
 
-    def _check_owner(self, fingerprint: str, folder: Path) -> None:
+    def _check_owner(self, fingerprints: tuple[str, str], folder: Path) -> None:
         known = self._writer.descriptor.metadata.get("query")
-        if known != fingerprint:
+        if known not in fingerprints:
             self._writer.close()
             raise UsageError(
                 f"the log in {folder} belongs to another query ({str(known)[:12]}), not to this "
-                f"one ({fingerprint[:12]}); give the query a folder of its own"
+                f"one ({fingerprints[0][:12]}); give the query a folder of its own"
             )
 
     @property

@@ -20,6 +20,7 @@ class NodeTask:
     plan: NodePlan
     folder: str
     fingerprint: str
+    former_fingerprint: str
     coordinator: Address
     token: str
     limits: NodeLimits = field(default_factory=NodeLimits)

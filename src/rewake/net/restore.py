@@ -20,8 +20,8 @@ from rewake.net.backup import (
     copy_bytes,
     put_in_place,
     refuse_occupied,
-    sync_folder,
 )
+from rewake.stores.small_files import sync_folder
 
 
 def restore_backup(

@@ -77,6 +77,7 @@ class RunningQuery:
                     plan=node,
                     folder=str(self.folder.resolve()),
                     fingerprint=plan.fingerprint,
+                    former_fingerprint=plan.former_fingerprint,
                     coordinator=self._host.address,
                     token=self._host.token.reveal(),
                     limits=limits or NodeLimits(),

@@ -11,9 +11,9 @@
 The owner of a shard is the holder of its log's claim (see `rewake.log.claims`): the claim's text
 is the address at which it answers.  There is no second record of who owns what.
 
-What always holds: `operator.json` and `token` appear whole, and the first to write them wins; a
-folder with another operator's state is refused and not changed.  The folder's id is drawn once, so
-a log is told from those of every other folder.
+What always holds: `operator.json`, which is sealed (`rewake.log.sealed`), and `token` appear whole,
+and the first to write them wins; a folder with another operator's state is refused and not changed.
+The folder's id is drawn once, so a log is told from those of every other folder.
 
 A copy of the folder has the same id, token and claims: it is the same history.  That it is another
 place, which the hosts that its claims name do not serve, they say themselves.
@@ -32,12 +32,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rewake.log.layout import DESCRIPTOR, claim_epoch
-from rewake.model.errors import DamagedLog, OtherOperator, StorageFault, UsageError
+from rewake.log.sealed import sealed, unsealed_or_plain
+from rewake.model.errors import DamagedData, DamagedLog, OtherOperator, StorageFault, UsageError
 from rewake.net.ancestry import Process
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
 from rewake.stores.places import local_path
-from rewake.stores.private import FILE_MODE, make_private_folder, private_opener
+from rewake.stores.private import make_private_folder
+from rewake.stores.small_files import create_file, replace_file
 
 __all__ = ["Owner", "ShardFolder", "holder_text", "new_identity"]
 
@@ -111,11 +113,8 @@ class ShardFolder:
 
         It only saves others the trouble, so it need not be durable.
         """
-        draft = self.path / f".told.{secrets.token_hex(8)}"
         try:
-            with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-                file.write(batch)
-            draft.rename(self.path / "told")
+            replace_file(self.path / "told", batch.encode(), durable=False)
         except OSError as error:
             raise StorageFault(f"cannot write {self.path / 'told'}: {error}") from error
 
@@ -125,12 +124,12 @@ class ShardFolder:
         """What `operator.json` says, or None."""
         path = self.path / "operator.json"
         try:
-            stored = json.loads(path.read_bytes())
+            stored = unsealed_or_plain(path.read_bytes(), str(path), "restore it")
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise DamagedLog(f"{path} is not readable ({error}); restore it") from error
-        if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+        except DamagedData as error:
+            raise DamagedLog(str(error)) from error
+        if stored.get("format") != _FORMAT:
             raise UsageError(f"{path} is of another version of Rewake; use the one that made it")
         return stored
 
@@ -183,8 +182,7 @@ class ShardFolder:
         """
         if not self.check_operator(wanted):
             described = {"format": _FORMAT, "id": identity or new_identity(), **wanted}
-            text = json.dumps(described, indent=1) + "\n"
-            self._create("operator.json", text.encode(), FILE_MODE)
+            self._create("operator.json", sealed(described))
             self.check_operator(wanted)
 
     # --- the token ---------------------------------------------------------------------------
@@ -195,41 +193,21 @@ class ShardFolder:
         with suppress(FileNotFoundError):
             return Token.from_text(path.read_text())
         fresh = Token(secrets.token_bytes(TOKEN_BYTES))
-        self._create("token", fresh.reveal().encode(), FILE_MODE)
+        self._create("token", fresh.reveal().encode())
         return Token.from_text(path.read_text())
 
-    def _create(self, name: str, data: bytes, mode: int) -> None:
+    def _create(self, name: str, data: bytes) -> None:
         """Make a file appear whole and durable, unless there is one already."""
-        folder = self.path
-        draft = folder / f".{name}.{secrets.token_hex(8)}"
         try:
-            make_private_folder(folder)
-            descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-            try:
-                os.write(descriptor, data)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            with suppress(FileExistsError):
-                os.link(draft, folder / name)
-            os.unlink(draft)
-            sync_folder(folder)
+            make_private_folder(self.path)
+            create_file(self.path / name, data)
         except OSError as error:
-            raise StorageFault(f"cannot write {folder / name}: {error}") from error
+            raise StorageFault(f"cannot write {self.path / name}: {error}") from error
 
 
 def new_identity() -> str:
     """The id of a new folder."""
     return secrets.token_hex(16)
-
-
-def sync_folder(path: Path) -> None:
-    """Make what appeared in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _address(holder: str) -> Address | None:

@@ -20,7 +20,6 @@ from typing import Any
 
 from rewake.graph.plan import Plan
 from rewake.log.lineage import LogRecord
-from rewake.model.errors import UsageError
 from rewake.node.commands import (
     CoordinatorCommand,
     EndQuery,
@@ -29,6 +28,7 @@ from rewake.node.commands import (
     Persist,
     Tell,
 )
+from rewake.node.coordinator_state import check_folder
 from rewake.node.failure_detector import FailureDetector
 from rewake.node.messages import (
     Address,
@@ -132,12 +132,7 @@ class Coordinator:
             self._restore(state)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        if state.get("fingerprint") != self.plan.fingerprint:
-            raise UsageError(
-                f"the folder holds the state of another query ({state.get('query')!r}, "
-                f"{str(state.get('fingerprint'))[:12]}), not of {self.plan.query!r} as it is now "
-                f"({self.plan.fingerprint[:12]}); use another folder, or the query that began here"
-            )
+        check_folder(self.plan, state)
         for name, epoch in state["epochs"].items():
             self.nodes[name].epoch = epoch
         for name, record in state["logs"].items():
@@ -148,6 +143,7 @@ class Coordinator:
         return {
             "query": self.plan.query,
             "fingerprint": self.plan.fingerprint,
+            "places_left_out": True,
             "sinks": [each.name for each in self.plan.nodes if each.sink is not None],
             "epochs": {name: status.epoch for name, status in self.nodes.items()},
             "logs": {

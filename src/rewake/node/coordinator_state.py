@@ -1,19 +1,23 @@
 """What survives the driver, as bytes: which query, and per node its epoch and its log.
 
-    {"query": ..., "fingerprint": ..., "sinks": [node],
+    {"query": ..., "fingerprint": ..., "places_left_out": true, "sinks": [node],
      "epochs": {node: epoch}, "logs": {node: [id, epoch, frames]}}
 
 An epoch is what fences writers and tells copies of a log apart: one that was changed must not be
 believed.  So the file has a checksum, and numbers that no coordinator gives are refused.
+
+`places_left_out` says that the fingerprint is one in which it does not count where sinks write.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from rewake.graph.plan import Plan
 from rewake.log.layout import MAX_COUNT
 from rewake.log.sealed import sealed, unsealed
-from rewake.model.errors import DamagedData
+from rewake.model.errors import DamagedData, UsageError
 
 STATE_FILE = "coordinator.json"
 _REMEDY = (
@@ -44,6 +48,25 @@ def decode_state(data: bytes) -> dict[str, Any]:
     if not right:
         raise DamagedData(f"{STATE_FILE} is damaged (it states impossible numbers); {_REMEDY}")
     return state
+
+
+def check_folder(plan: Plan, state: Mapping[str, Any], folder: str = "") -> None:
+    """Raise UsageError unless the state is that of this query."""
+    begun = state.get("fingerprint")
+    if plan.begun_as(begun):
+        return
+    moved = ""
+    if plan.former_fingerprint not in ("", plan.fingerprint) and not state.get("places_left_out"):
+        moved = (
+            ". If only where a file sink writes has changed: this folder was made by an earlier "
+            "version, for which that counts; start the query once with the sink where it was, and "
+            "from then on it may be anywhere"
+        )
+    raise UsageError(
+        f"{folder or 'the folder'} holds the state of another query ({state.get('query')!r}, "
+        f"{str(begun)[:12]}), not of {plan.query!r} as it is now ({plan.fingerprint[:12]}); use "
+        f"another folder, or the query that began here{moved}"
+    )
 
 
 def _is_count(value: object) -> bool:

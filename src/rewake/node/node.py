@@ -35,7 +35,6 @@ from rewake.node.commands import (
     Deliver,
     Finish,
     NodeCommand,
-    Remember,
     Trim,
 )
 from rewake.node.frame_marks import FrameMarks
@@ -43,7 +42,7 @@ from rewake.node.input_merge import InputMerge, Taken
 from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
-from rewake.node.origins import Origins
+from rewake.node.origins import SILENT, Origins, SinkOrigins
 from rewake.node.packets import packet_of, punctuation_section
 from rewake.node.producers import Note, Producers
 from rewake.node.silence import Silence
@@ -90,7 +89,7 @@ class Node:
     ) -> None:
         self.plan = plan
         self.epoch = epoch
-        self._origins = Origins(plan, origins)
+        self.origins = Origins(plan, origins)
         self.limits = limits or NodeLimits()
         operator = None if recovery is None else recovery.operator
         self._clocked = by_machine_clock(operator)
@@ -187,9 +186,13 @@ class Node:
 
     # --- upstream ----------------------------------------------------------------------------
 
-    def start(self, committed: Sequence[int] = ()) -> list[NodeCommand]:
-        """Begin; `committed` says per channel how far a sink's commits reach."""
+    def start(self, committed: Sequence[int] = (), sink: SinkOrigins = SILENT) -> list[NodeCommand]:
+        """Begin; `committed` says per channel how far a sink's commits reach.
+
+        Raises HistoryMismatch when `sink` says that it is another folder's.
+        """
         if self.plan.sink is not None:
+            self.origins.found(sink, committed)
             for channel, position in enumerate(committed):
                 self.merge.go_to(channel, position)
             self._starts = self._delivered = self._needed = list(committed)
@@ -212,10 +215,9 @@ class Node:
         if lineage is not None and self.plan.transparent:
             return self.outputs.inherit(lineage)
         commands: list[NodeCommand] = []
-        if lineage is not None and self._origins.kept:
+        if lineage is not None:
             reached = max(self.merge.expected(channel), self.merge.recovered(channel))
-            self._origins.told(channel, lineage, reached)
-            commands.append(Remember(self._origins.state()))
+            commands += self.origins.told(channel, lineage, reached)
         if position <= self.merge.expected(channel):
             return commands
         if self.tuples_in or self.plan.approach.logs or self.recovery is None:

@@ -81,6 +81,10 @@ class Subscriptions:
             return [Answer(connection, refusal)]
         commands: list[NodeCommand] = []
         queue = self.queues[message.output]
+        if self._kept is Kept.IN_LOG and message.position > queue.end:
+            # It is not served.  Whoever has consumed more than there is finds that out by itself:
+            # if tuples are only passed on by who asks, that is a node further down.
+            return [Answer(connection, self._begins(queue, message.position))]
         # Clients, who have no epochs, may share a name; of a node only one attempt is served.
         earlier = queue.connection_of(message.subscriber) if message.epoch else None
         if earlier is not None:
@@ -136,7 +140,8 @@ class Subscriptions:
                     f"not made again for a client; ask from position {first} on"
                 )
         end = self.queues[message.output].end
-        if self._kept is Kept.IN_LOG and message.position > end:
+        told = message.epoch and self._lineage is not None
+        if self._kept is Kept.IN_LOG and message.position > end and not told:
             return Refused(
                 f"{message.subscriber!r} asks for position {message.position}, but the log ends at "
                 f"{end}: the log is older than what was made from it; {WHAT_TO_DO}",

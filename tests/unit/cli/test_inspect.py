@@ -339,6 +339,31 @@ def test_a_log_just_below_the_path_is_pointed_at(log: Path, run: Run) -> None:
     assert (code, err) == (2, f"error: {log.parent} is not a log, but {log} is one\n")
 
 
+def test_of_a_querys_folder_its_logs_are_listed(log: Path, tmp_path: Path, run: Run) -> None:
+    """Also of the folder between: which of them is meant, nobody can guess."""
+    folder = tmp_path / "orders"
+    logs = [folder / "nodes" / name for name in ("averages", "filtered")]
+    for each in logs:
+        shutil.copytree(log, each)
+    (folder / "coordinator.json").write_text("{}")
+    listed = f"{logs[0]}, {logs[1]}"
+    for what in ("log", "checkpoint"):
+        code, _, err = run(what, folder)
+        assert code == 2
+        assert err.startswith(f"error: {folder} is the folder of a query, not a log; its logs are ")
+        assert listed in err
+    code, _, err = run("log", folder / "nodes")
+    assert (code, err) == (2, f"error: {folder / 'nodes'} is not a log, but these are: {listed}\n")
+
+
+def test_a_query_without_logs_is_told_from_a_folder_without_a_log(tmp_path: Path, run: Run) -> None:
+    """There is nothing to look for below it."""
+    (tmp_path / "coordinator.json").write_text("{}")
+    code, _, err = run("log", tmp_path)
+    assert code == 2
+    assert "is the folder of a query, not a log; it keeps no logs" in err
+
+
 def test_another_version_is_a_usage_error(log: Path, run: Run) -> None:
     """Nothing is guessed about what a newer program wrote."""
     data = bytearray((log / "LOG").read_bytes())

@@ -151,6 +151,70 @@ def is_killed(folder: Path, fault: Fault) -> bool:
     return False
 
 
+def test_killed_at_every_step_tuples_never_come_before_where_they_are_from(tmp_path: Path) -> None:
+    """The second writer's tuples are from another log: nobody finds them under the first one's."""
+    step, killed = 0, True
+    while killed:
+        step += 1
+        folder = tmp_path / str(step)
+        first = FileSink(folder).open(0, 1, SCHEMA)
+        bind_and_write(first, "first", 0)
+        first.close()
+        fault = Fault(step)
+        try:
+            bind_and_write(faulty_writer(folder, fault), "second", 10)
+            killed = False
+        except Died:
+            killed = True
+        finally:
+            for store in fault.stores:
+                LocalStore.close(store)
+        found = FileSink(folder).look(0, 1)
+        assert found.origins is not None
+        assert (found.positions, found.origins["log"]) in (
+            ({0: 10}, "first"),
+            ({0: 10}, "second"),
+            ({0: 20}, "second"),
+        )
+    assert found.positions == {0: 20}
+
+
+def bind_and_write(writer: FileSinkWriter, log: str, start: int) -> None:
+    writer.bind({"log": log})
+    writer.write(0, event(start, start + 10))
+    writer.commit()
+
+
+def test_where_tuples_are_from_costs_syncs_once_and_not_for_every_commit(tmp_path: Path) -> None:
+    """A commit syncs its file and the folder, whether or not the sink is bound."""
+    FileSink(tmp_path).open(0, 1, SCHEMA).close()
+    counted = Fault(0)
+    writer = FileSinkWriter(CountingFolder(tmp_path, counted), SCHEMA, "parquet", 10)
+    seen = []
+    for start in range(0, 40, 10):
+        before = counted.seen
+        bind_and_write(writer, "the same", start)
+        seen.append(counted.seen - before)
+    writer.close()
+    assert seen == [4, 2, 2, 2]
+
+
+class CountingFolder(PartFolder):
+    """Counts syncs of files and of the folder."""
+
+    def __init__(self, path: Path, counted: Fault) -> None:
+        self.counted = counted
+        super().__init__(path)
+
+    def draft(self, name: str, data: bytes) -> None:
+        self.counted.meet("sync")
+        super().draft(name, data)
+
+    def settle(self) -> None:
+        self.counted.meet("sync_directory")
+        super().settle()
+
+
 def test_without_room_nothing_is_lost(tmp_path: Path) -> None:
     """At any creation or move; what came meanwhile is committed too, when there is room."""
     for only in ("create", "move"):

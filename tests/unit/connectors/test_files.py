@@ -293,6 +293,26 @@ def test_no_files_and_no_such_format_are_refused(tmp_path: Path) -> None:
         Files(tmp_path, "csv", time_column="when")
 
 
+def test_files_of_another_format_than_was_meant_are_told_by_their_names(tmp_path: Path) -> None:
+    """Without `format` they are taken for Parquet; nobody has damaged them."""
+    write_all(tmp_path, "csv", [5])
+    name = next(tmp_path.glob("*.csv")).name
+    for path in (tmp_path / "*.csv", tmp_path / name):
+        with pytest.raises(UsageError, match=r'is no Parquet file, which .*; give format="csv"'):
+            Files(path)
+        with pytest.raises(UsageError, match=r'give format="csv"'):
+            Files(path, schema=SCHEMA)
+    with pytest.raises(UsageError, match=r'there are \.csv files: give format="csv"'):
+        Files(tmp_path)
+    (tmp_path / name).rename(tmp_path / "rows.dat")
+    with pytest.raises(UsageError, match=r"say which it is with format=, one of parquet, csv"):
+        Files(tmp_path / "*.dat")
+    assert Files(tmp_path / "*.dat", "csv", schema=SCHEMA).entries
+    write(tmp_path / "right.parquet", rows(0, 5))
+    (tmp_path / "right.parquet").rename(tmp_path / "odd.csv")
+    assert Files(tmp_path / "odd.csv").schema == SCHEMA, "the bytes count, not the name"
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_position_beyond_the_end_is_out_of_range(tmp_path: Path, file_format: str) -> None:
     """The source has become another one."""

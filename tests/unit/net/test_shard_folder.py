@@ -1,5 +1,6 @@
 """The folder of an operator inside micro-batches."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,28 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
         (tmp_path / "operator.json").write_text(text)
         with pytest.raises(error):
             ShardFolder(str(tmp_path)).check_operator(WANTED)
+
+
+def test_what_computes_has_a_checksum(tmp_path: Path) -> None:
+    """One shard more or less, and every key would be looked for where it is not."""
+    folder = ShardFolder(str(tmp_path / "at"))
+    folder.publish_operator(WANTED)
+    path = folder.path / "operator.json"
+    path.write_text(path.read_text().replace('"shards": 2', '"shards": 3'))
+    with pytest.raises(DamagedLog, match=r"operator\.json is damaged \(it fails its checksum\)"):
+        folder.check_operator(WANTED | {"shards": 3})
+
+
+def test_what_older_versions_said_computes_is_read(tmp_path: Path) -> None:
+    """It was plain JSON; it stays as it is."""
+    text = json.dumps({"format": 2, "id": "then", **WANTED}, indent=1) + "\n"
+    (tmp_path / "operator.json").write_text(text)
+    folder = ShardFolder(str(tmp_path))
+    folder.publish_operator(WANTED)
+    assert folder.identity() == "then"
+    assert (tmp_path / "operator.json").read_text() == text
+    with pytest.raises(OtherOperator, match="its shards is 2"):
+        folder.check_operator(WANTED | {"shards": 3})
 
 
 def test_a_folder_has_an_id_of_its_own_that_never_changes(tmp_path: Path) -> None:
