@@ -162,7 +162,9 @@ def test_each_part_of_a_stream_that_is_divided_by_key_is_read_by_its_number(tmp_
     schema = pa.schema([("key", pa.int64())])
     query = rewake.Query("divided")
     orders = query.entry("orders", schema).to_stream("orders")
-    orders.aggregate("key", rewake.count_window(1), shards=4, count="n").to_stream("counted")
+    orders.aggregate(keys="key", window=rewake.count_window(1), shards=4, n="count(*)").to_stream(
+        "counted"
+    )
     with rewake.start_processes(query, tmp_path / "query") as running:
         running.await_start()
         with running.produce("orders") as producer:
@@ -175,7 +177,7 @@ def test_each_part_of_a_stream_that_is_divided_by_key_is_read_by_its_number(tmp_
         until(lambda: not running.running)
         past = [keys_of(running.subscribe("orders", shard=each)) for each in range(4)]
     assert live == past
-    assert sorted(sum(past, [])) == list(range(100))
+    assert sorted(key for part in past for key in part) == list(range(100))
     assert all(past)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from rewake.model.errors import (
     GaveUp,
     HistoryMismatch,
     OperatingFault,
-    OutOfRange,
     RewakeError,
     StorageFull,
     Unavailable,
@@ -42,6 +42,7 @@ from rewake.net.node_task import NodeTask
 from rewake.net.origins_file import read_origins, write_origins
 from rewake.net.own_recovery import OwnRecovery
 from rewake.net.pressure import resident_mib
+from rewake.net.read_back import ReadBack
 from rewake.net.upstream import Upstream
 from rewake.net.warm import warm_up
 from rewake.node.commands import (
@@ -120,10 +121,8 @@ class NodeHost:
         self._trouble = ""
         self._resting = False
         self._load = Load()
-        # Subscribers that wait for frames to be read back, and from where.
-        self._unread: set[int] = set()
-        self._positions: dict[int, tuple[int, int]] = {}
         self._node: Node
+        self._read_back: ReadBack
         self._upstream: Upstream
         self._downstream: Downstream
         self._origins: dict[str, Any] | None = None
@@ -265,7 +264,9 @@ class NodeHost:
         if found is None:
             return False
         self._upstream = Upstream(plan, epoch, node, self._loop, self._token, self._perform)
-        self._downstream = Downstream(plan, node, self._loop, self._perform, self._forget)
+        self._read_back = ReadBack(node, self._log, self._perform)
+        forget = self._read_back.forget
+        self._downstream = Downstream(plan, node, self._loop, self._perform, forget)
         assert self._welcome is not None
         for name, peer in self._welcome.peers.items():
             self._upstream.moved(name, peer)
@@ -290,7 +291,7 @@ class NodeHost:
         return self._leave()
 
     def _patience(self) -> float:
-        if self._unread:
+        if self._read_back.waiting:
             return 0.001
         return _SOURCE_POLL_SECONDS if self._sources else _IDLE_SECONDS
 
@@ -338,8 +339,7 @@ class NodeHost:
         if self._recovery.replaying and not node.recovering:
             self._points.hit("recovery.replayed")
             self._recovery.replayed(node)
-        if self._unread:
-            self._read_log()
+        self._read_back.read()
         return busy
 
     def _hurry(self) -> None:
@@ -422,8 +422,7 @@ class NodeHost:
                 else:
                     self._downstream.refuse(subscriber, message)
             case ReadLog(subscriber, position, sequence):
-                self._unread.add(subscriber)
-                self._positions[subscriber] = (position, sequence)
+                self._read_back.wanted(subscriber, position, sequence)
             case Disconnect(subscriber):
                 self._downstream.disconnect(subscriber)
             case Deliver(channel, event):
@@ -450,24 +449,6 @@ class NodeHost:
             self._sources[channel].seek(max(position, 0))
         elif channel in self._upstream:
             self._upstream.connect(channel, position)
-
-    def _read_log(self) -> None:
-        assert self._log is not None
-        for subscriber in list(self._unread):
-            try:
-                frames = self._log.read_back(subscriber, *self._positions[subscriber])
-            except OutOfRange as error:
-                self._perform("unsubscribed", self._node.outputs.trimmed(subscriber, error))
-                continue
-            if frames:
-                self._unread.discard(subscriber)
-                self._perform("read_back", self._node.read_back(subscriber, frames))
-
-    def _forget(self, subscriber: int) -> None:
-        self._unread.discard(subscriber)
-        self._positions.pop(subscriber, None)
-        if self._log is not None:
-            self._log.forget(subscriber)
 
     def _commit_later(self) -> None:
         self._loop.call_after(_COMMIT_SECONDS, self._commit)
@@ -562,8 +543,7 @@ class NodeHost:
             if self._node.outputs.served and not self._downstream.unsent_bytes:
                 return
             self._loop.run_once(0.01)
-            if self._unread:
-                self._read_log()
+            self._read_back.read()
 
     def fail(self, error: Exception) -> None:
         """Tell the coordinator that a restart would not help, and wait for its stop."""

@@ -35,7 +35,7 @@ from rewake.stores.writer import LogWriter
 _FRAMES_PER_READ = 64
 # The writer's window is wider than what the node lets be pending, so appending never blocks.
 # A node at its limit lets much gather for a sync; one that keeps up hurries (`rewake.node.load`).
-_LIMITS = Limits(window_bytes=256 << 20, gather_bytes=4 << 20, gather_ms=50.0, rest_ms=2.0)
+LIMITS = Limits(window_bytes=256 << 20, gather_bytes=4 << 20, gather_ms=50.0, rest_ms=2.0)
 
 
 class NodeLog:
@@ -54,13 +54,14 @@ class NodeLog:
         on_durable: Callable[[int], None],
         known: LogRecord | None = None,
         former_fingerprint: str = "",
+        limits: Limits = LIMITS,
     ) -> None:
         if known is not None:
             with ExitStack() as stack:
                 check_record(local_stores(folder, create=True, stack=stack), known, plan.name)
         if not (folder / DESCRIPTOR).exists():
             self._create(folder, plan, fingerprint)
-        self._writer = self._open(folder, plan, epoch, on_durable)
+        self._writer = self._open(folder, plan, epoch, on_durable, limits)
         if known is None:  # else it is the one that this very query's coordinator knows
             self._check_owner((fingerprint, former_fingerprint), folder)
         self._reader: LogReader = open_log_reader(folder)
@@ -70,11 +71,15 @@ class NodeLog:
 
     @staticmethod
     def _open(
-        folder: Path, plan: NodePlan, epoch: int, on_durable: Callable[[int], None]
+        folder: Path,
+        plan: NodePlan,
+        epoch: int,
+        on_durable: Callable[[int], None],
+        limits: Limits,
     ) -> LogWriter:
         try:
             return open_log_writer(
-                folder, epoch=epoch, holder=f"epoch {epoch}", limits=_LIMITS, on_durable=on_durable
+                folder, epoch=epoch, holder=f"epoch {epoch}", limits=limits, on_durable=on_durable
             )
         except Fenced as error:
             # If this is still the newest attempt, nobody can have been given a higher epoch.

@@ -40,10 +40,10 @@ def warm_up(program: FragmentProgram, *schemas: pa.Schema) -> None:
         return
     with suppress(Exception):
         rehearsed = FragmentProgram(stateful=program.stateful.rehearsed())
-        _run_and_recover(rehearsed, *program.given_schemas(*schemas))
+        run_and_recover(rehearsed, *program.given_schemas(*schemas))
 
 
-def _run_and_recover(program: FragmentProgram, *schemas: pa.Schema) -> None:
+def run_and_recover(program: FragmentProgram, *schemas: pa.Schema) -> None:
     """Twice: parts come back from their OPENs and input, and from their CHECKs."""
     events = _made_up_events(schemas)
     for settings in ({}, {"shot_every": 1, "shot_windows": _ROWS}):

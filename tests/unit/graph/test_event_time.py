@@ -20,8 +20,9 @@ def _windows(stream: Stream, time: str = "t", **options) -> Stream:
     return stream.aggregate(by="k", window=window, time=time, max="t", count=True, **options)
 
 
-def _slack(stream: Stream) -> object:
-    return stream._port.step.spec.slack
+def _slack(query: Query, stream: Stream) -> object:
+    (step,) = [each for each in query.graph().steps if each.name == stream.name]
+    return step.spec.slack
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,15 @@ def _slack(stream: Stream) -> object:
 )
 def test_behind_watermarks_a_slack_holds_the_clock_back_further(said, clock) -> None:
     """What the source has declared in order stays so, whatever a step says."""
-    assert _slack(_windows(_source(Query("q")), slack=said)) == clock
+    query = Query("q")
+    assert _slack(query, _windows(_source(query), slack=said)) == clock
 
 
 @pytest.mark.parametrize(("said", "clock"), [(None, 0), ("5s", "5s"), ("watermarks", "watermarks")])
 def test_without_watermarks_the_clock_is_the_latest_time_less_the_slack(said, clock) -> None:
     """As it was before there were any."""
-    assert _slack(_windows(_source(Query("q"), time=None), slack=said)) == clock
+    query = Query("q")
+    assert _slack(query, _windows(_source(query, time=None), slack=said)) == clock
 
 
 def test_a_step_behind_streams_with_and_without_watermarks_must_say_its_slack() -> None:
@@ -50,13 +53,14 @@ def test_a_step_behind_streams_with_and_without_watermarks_must_say_its_slack() 
     mixed = _source(query, "marked").union(_source(query, "unmarked", time=None))
     with pytest.raises(UsageError, match="step 'sums': some of what it reads carries watermarks"):
         _windows(mixed, name="sums")
-    assert _slack(_windows(mixed, slack="1s")) == "1s"
+    assert _slack(query, _windows(mixed, slack="1s")) == "1s"
 
 
 def test_a_sort_that_is_not_flushed_passes_no_watermarks_on() -> None:
     """Whoever goes by event time behind it is told."""
-    stream = _source(Query("q"))
-    assert _slack(_windows(stream.bsort(by="t", buffer=10, flush=True))) == "watermarks"
+    query = Query("q")
+    stream = _source(query)
+    assert _slack(query, _windows(stream.bsort(by="t", buffer=10, flush=True))) == "watermarks"
     with pytest.raises(UsageError, match="flush=True"):
         _windows(stream.bsort(by="t", buffer=10))
 
@@ -67,14 +71,16 @@ def test_a_sort_that_is_not_flushed_passes_no_watermarks_on() -> None:
 )
 def test_a_clock_waits_for_columns_that_are_behind_the_ends_of_windows(column, clock) -> None:
     """Also through filters, maps that rename, and unions."""
-    first = _windows(_source(Query("q"))).filter("k > 0")
+    query = Query("q")
+    first = _windows(_source(query)).filter("k > 0")
     again = first.map(k="k", t=column).union(first.map(k="k", t=column, name="other"))
-    assert _slack(_windows(again)) == clock
+    assert _slack(query, _windows(again)) == clock
 
 
 def test_starts_of_sessions_are_no_event_time() -> None:
     """A session may have begun any time ago."""
-    visits = _source(Query("q")).sessions(by="k", gap="5s", time="t", max="t", count=True)
+    query = Query("q")
+    visits = _source(query).sessions(by="k", gap="5s", time="t", max="t", count=True)
     times = {"t": "window_start", "end": "window_end", "last": "max_t"}
     named = visits.map({"k": "k", **times})
     with pytest.raises(UsageError, match="'t' of 'map-1' may be further in the past"):
@@ -82,14 +88,14 @@ def test_starts_of_sessions_are_no_event_time() -> None:
     window = time_window("10s")
     ends = named.aggregate(by="k", window=window, time="end", count=True)
     lasts = named.aggregate(by="k", window=window, time="last", count=True)
-    assert (_slack(ends), _slack(lasts)) == ("watermarks", "watermarks+5s")
+    assert (_slack(query, ends), _slack(query, lasts)) == ("watermarks", "watermarks+5s")
 
 
 def test_late_tuples_are_a_stream_without_watermarks() -> None:
     """These have passed them all: a window over them goes by their own latest time."""
     query = Query("q")
     late = _windows(_source(query), route_late=True, name="sums").late
-    assert _slack(_windows(late, name="again")) == 0
+    assert _slack(query, _windows(late, name="again")) == 0
     query.graph()
     _windows(late, name="kept").to_stream()
     (channel,) = next(n for n in _complete(query).nodes if n.name == "kept").inputs
@@ -106,5 +112,5 @@ def _complete(query: Query):
 def test_producers_say_how_far_time_has_come_if_the_entry_says_so() -> None:
     """Only then do steps rely on it."""
     query = Query("q")
-    assert _slack(_windows(query.entry("one", SCHEMA))) == 0
-    assert _slack(_windows(query.entry("two", SCHEMA, watermarks=True))) == "watermarks"
+    assert _slack(query, _windows(query.entry("one", SCHEMA))) == 0
+    assert _slack(query, _windows(query.entry("two", SCHEMA, watermarks=True))) == "watermarks"

@@ -14,8 +14,7 @@ from rewake.graph.query import Query
 from rewake.log.retention import Retention
 from rewake.log.testing import sample_turn
 from rewake.model.errors import OutOfRange, UsageError
-from rewake.net import node_log
-from rewake.net.node_log import NodeLog
+from rewake.net.node_log import LIMITS, NodeLog
 from rewake.stores import open_log_reader
 
 TIMES = pa.table({"k": [1, 2], "at": pa.array([0, 1], pa.timestamp("ms"))})
@@ -67,11 +66,13 @@ def test_a_duration_needs_a_time_whose_unit_is_known() -> None:
         query.plan()
 
 
-def written(folder: Path, monkeypatch: pytest.MonkeyPatch, turns: int, **kept: Any) -> NodeLog:
+def written(folder: Path, turns: int, **kept: Any) -> NodeLog:
     """A node's log of many small segments."""
-    monkeypatch.setattr(node_log, "_LIMITS", replace(node_log._LIMITS, segment_bytes=2_000))
     plan = planned(**kept)
-    log = NodeLog(folder, plan.node("all"), plan.fingerprint, 1, lambda _sequence: None)
+    log = NodeLog(
+        folder, plan.node("all"), plan.fingerprint, 1, lambda _sequence: None,
+        limits=replace(LIMITS, segment_bytes=2_000),
+    )  # fmt: skip
     for number in range(turns):
         log.append(sample_turn(number))
         if number % 50 == 49:  # what is written at once is one segment, however long
@@ -81,11 +82,11 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, turns: int, **kept: A
 
 @pytest.mark.parametrize(("keep_bytes", "goes"), [(None, False), (4_000, True)])
 def test_a_node_trims_what_nobody_wants_to_keep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_bytes: int | None, goes: bool
+    tmp_path: Path, keep_bytes: int | None, goes: bool
 ) -> None:
     """By whole segments, which are small here; never what recovery needs."""
     turns = 600
-    log = written(tmp_path, monkeypatch, turns, keep_bytes=keep_bytes)
+    log = written(tmp_path, turns, keep_bytes=keep_bytes)
     log.trim(turns - 100)
     log.close()
     with open_log_reader(tmp_path) as reader:
@@ -95,11 +96,9 @@ def test_a_node_trims_what_nobody_wants_to_keep(
     assert kept[-1] <= turns - 100
 
 
-def test_a_reader_that_fell_behind_what_is_kept_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_fell_behind_what_is_kept_is_told(tmp_path: Path) -> None:
     """Not given what comes after, as if nothing were missing."""
-    log = written(tmp_path, monkeypatch, 600, keep_bytes=4_000)
+    log = written(tmp_path, 600, keep_bytes=4_000)
     slow, position = 7, 0
     for frame in log.read_back(slow, position, 0)[:3]:
         position, sequence = frame.position + frame.tuples, frame.sequence + 1

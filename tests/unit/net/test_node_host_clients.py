@@ -1,5 +1,9 @@
 """How a node's host treats clients: producers that take over, subscribers that come too late."""
 
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +11,30 @@ import pyarrow as pa
 import pytest
 
 from rewake.graph.query import Query
-from rewake.model.errors import OutOfRange, UsageError
+from rewake.log.testing import sample_turn
+from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.net.client import Endpoint, Subscription
 from rewake.net.downstream import Downstream
 from rewake.net.loop import Loop
-from rewake.net.node_host import NodeHost
-from rewake.net.node_task import NodeTask
-from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand
+from rewake.net.node_log import LIMITS, NodeLog
+from rewake.net.read_back import ReadBack
+from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand, ReadLog
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node
 from rewake.node.packets import packet_of
 from rewake.node.producers import MOST_WINDOW_BYTES
 
 SCHEMA = pa.schema([("k", pa.int64())])
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Wait; fail when it does not happen."""
+    end = time.monotonic() + 40.0
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.001)
 
 
 class Line:
@@ -44,10 +57,10 @@ class Line:
         self.closed = True
 
 
-def entry() -> Any:
+def entry(**kept: Any) -> Any:
     """The plan of a node that producers write to."""
     query = Query("entered")
-    query.entry("entry", SCHEMA).to_stream("entry")
+    query.entry("entry", SCHEMA).to_stream("entry", **kept)
     return query.plan().node("entry")
 
 
@@ -59,10 +72,16 @@ def packet(first: int, last: int) -> Packet:
 class Host:
     """A node and its downstream; what it appends is durable when a test says so."""
 
-    def __init__(self) -> None:
-        self.node = Node.recover(entry(), 1)
+    def __init__(self, log: NodeLog | None = None) -> None:
+        ends = (
+            {}
+            if log is None
+            else {"next_sequence": log.next_sequence, "next_position": log.next_position}
+        )
+        self.node = Node.recover(entry(), 1, **ends)
+        self.read_back = ReadBack(self.node, log, self.perform)
         self.downstream = Downstream(
-            self.node.plan, self.node, Loop(), self.perform, lambda _number: None
+            self.node.plan, self.node, Loop(), self.perform, self.read_back.forget
         )
         self.frames = 0
 
@@ -79,6 +98,8 @@ class Host:
                     self.downstream.disconnect(number)
                 case Confirm(number, ack):
                     self.downstream.send(number, ack)
+                case ReadLog(number, position, sequence):
+                    self.read_back.wanted(number, position, sequence)
 
     def work(self) -> None:
         """Take all turns there are; nothing becomes durable."""
@@ -93,6 +114,11 @@ class Host:
     def produce(self, name: str = "producer", epoch: int = 0, position: int = 0) -> Line:
         line = Line()
         self.downstream.received(line, [Produce("entry", "entry", name, epoch, position)])
+        return line
+
+    def subscribe(self, position: int) -> Line:
+        line = Line()
+        self.downstream.received(line, [Subscribe("entry", 0, "client", 0, position)])
         return line
 
 
@@ -220,37 +246,17 @@ def test_a_producer_that_does_not_wait_is_refused() -> None:
     assert at * 8 > MOST_WINDOW_BYTES
 
 
-class Trimmed:
-    """A log that has only what is new."""
-
-    def read_back(self, _subscriber: int, position: int, _sequence: int) -> list[Any]:
-        raise OutOfRange(f"position {position} has been trimmed")
-
-    def forget(self, _subscriber: int) -> None:
-        """Nothing is kept."""
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Any:
-    """A node's host whose log has been trimmed, with nobody connected."""
-    token = Token(bytes(TOKEN_BYTES)).reveal()
-    made = NodeHost(NodeTask(entry(), str(tmp_path), "", ("127.0.0.1", 1), token))
-    made._node = Node.recover(entry(), 2, next_sequence=5, next_position=50)
-    made._log = Trimmed()
-    made._downstream = Downstream(made._plan, made._node, made._loop, made._perform, made._forget)
-    yield made
-    made.close()
-
-
-def test_a_client_that_asks_for_what_was_trimmed_is_turned_away(host: Any) -> None:
-    """Its mistake is its own: the query goes on."""
-    line = Line()
-    host._downstream.received(line, [Subscribe("entry", 0, "client", 0, 0)])
-    host._read_log()
-    assert line.said[-1] == Refused("position 0 has been trimmed")
-    assert line.closed
-    host._read_log()
-    host._node.check_invariants()
+def trimmed(folder: Path) -> NodeLog:
+    """A node's log of many small segments, of which only the last ones are left."""
+    plan = entry(keep_bytes=0)
+    limits = replace(LIMITS, segment_bytes=2_000)
+    log = NodeLog(folder, plan, "", 1, lambda _sequence: None, limits=limits)
+    for number in range(600):
+        log.append(sample_turn(number))
+        if number % 50 == 49:  # what is written at once is one segment, however long
+            until(lambda done=number + 1: log.durable() == done)
+    log.trim(500)
+    return log
 
 
 @pytest.mark.parametrize("position", [-1, 2**62, 2**63, 2**64, 1.5, True, "latest", None])
@@ -260,3 +266,18 @@ def test_a_position_that_no_stream_has_is_refused_when_it_is_asked_for(position:
     with pytest.raises(UsageError, match=r"stream 's': a position is a whole number from 0 on"):
         Subscription(endpoint, "s", SCHEMA, position=position)
     Subscription(endpoint, "s", SCHEMA, position=2**62 - 1).close()
+
+
+def test_a_client_that_asks_for_what_was_trimmed_is_turned_away_alone(tmp_path: Path) -> None:
+    """Its mistake is its own: the query goes on, and others stay."""
+    with closing(trimmed(tmp_path)) as log:
+        host = Host(log)
+        late = host.subscribe(0)
+        other = host.subscribe(log.next_position)
+        host.read_back.read()
+        assert isinstance(late.said[-1], Refused)
+        assert "position 0 is not in the log" in late.said[-1].reason
+        assert late.closed
+        assert not other.closed
+        host.read_back.read()
+        host.node.check_invariants()

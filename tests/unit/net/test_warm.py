@@ -46,7 +46,7 @@ def test_a_warm_up_runs_turns_and_recoveries(kind, capsys):
     """The whole way that a node goes, of any operator, without an error."""
     spec, inputs = SPECS[kind]
     schema = pa.schema([*TIMED, *TYPES])
-    warm._run_and_recover(FragmentProgram(stateful=spec.rehearsed()), *[schema] * inputs)
+    warm.run_and_recover(FragmentProgram(stateful=spec.rehearsed()), *[schema] * inputs)
     assert capsys.readouterr().out == ""
 
 
