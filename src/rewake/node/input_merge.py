@@ -178,7 +178,9 @@ class InputMerge:
                 f"{each.expected} comes next: something in between is missing"
             )
         if each.whole and item.end > each.expected:
-            each.expected = each.consumed = self.position = item.start
+            # Earlier than asked for, or later, behind a gap: then that is still to be passed.
+            each.expected = item.start
+            each.consumed = self.position = min(each.consumed, item.start)
         each.whole = False
         final = isinstance(item, Packet) and item.final
         if final:
