@@ -29,6 +29,7 @@ def test_nothing_is_lost_repeated_reordered_or_wrong_whatever_fails(chunk: int) 
         pytest.param(75, id="75: ticks without their time in a replay"),
         pytest.param(3869, id="3869: a step that went back says a log shorter than it is"),
         pytest.param(4523, id="4523: a zombie looks for what its successor wrote"),
+        pytest.param(11584, id="11584: a step goes back, though not to where a slow consumer is"),
         pytest.param(12256, id="12256: watermarks that meet elsewhere in a replay"),
     ],
 )

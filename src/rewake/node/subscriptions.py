@@ -100,9 +100,26 @@ class Subscriptions:
         self._output_of[connection] = message.output
         commands.append(Answer(connection, self._begins(queue, position)))
         if self._kept is Kept.UPSTREAM and (position < queue.first or not self.started):
-            commands += self._rewind(position)
+            commands += self._go_back(position)
         self.started = True
         return commands + self.flow(connection)
+
+    def _go_back(self, position: int) -> list[NodeCommand]:
+        """Have output made again from `position` on, or from where somebody else still is.
+
+        A client that is so far behind that nobody keeps it for a node is sent away.
+        """
+        commands: list[NodeCommand] = []
+        needed = self.needed()
+        for queue in self.queues:
+            for connection in list(queue.connections):
+                cursor = queue.cursor(connection)
+                assert cursor is not None
+                if cursor.required or cursor.position >= needed:
+                    position = min(position, cursor.position)
+                else:
+                    commands += [Disconnect(connection), *self.unsubscribed(connection)]
+        return commands + self._rewind(position)
 
     def _begins(self, queue: OutputQueue, position: int) -> Begins:
         if self._lineage is None:

@@ -142,6 +142,30 @@ def test_a_client_does_not_have_a_transparent_output_made_again():
     )
 
 
+def test_a_transparent_output_goes_back_to_where_the_slowest_is():
+    """What one consumer asks for again must not cost another what it has not been sent yet."""
+    rewound: list[int] = []
+
+    def rewind(at: int):
+        rewound.append(at)
+        outputs.restart(at)
+        return []
+
+    limits = NodeLimits(window_bytes=1)
+    outputs = Subscriptions(
+        [("fast",), ("slow",)], 0, epoch=1, kept=Kept.UPSTREAM, limits=limits, rewind=rewind
+    )
+    outputs.subscribed(1, Subscribe("node", 0, "fast", 1, 0, 0))
+    outputs.subscribed(2, Subscribe("node", 1, "slow", 1, 0, 0))
+    for start in range(0, 60, 10):
+        outputs.offer([packet(start, start + 10), packet(start, start + 10)])
+        outputs.acked(1, Ack(start + 10, start + 10))
+    outputs.acked(2, Ack(10, 10))
+    rewound.clear()
+    outputs.subscribed(3, Subscribe("node", 0, "fast", 2, 50, 0))
+    assert rewound == [20], "the slow one was sent up to there"
+
+
 def test_what_amnesia_lost_is_a_gap():
     """The answer says where the stream goes on."""
     outputs, _ = subscriptions(Kept.NOWHERE, position=1000)
