@@ -222,6 +222,22 @@ def test_a_unions_log_from_an_older_copy_is_refused(tmp_path: Path) -> None:
     assert "the log of union is older" in history.fails()
 
 
+def test_a_start_that_is_refused_leaves_what_the_right_parts_fit_to(tmp_path: Path) -> None:
+    """All logs and the coordinator are put back by mistake; what nodes remember is newer."""
+    history = History(tmp_path, ("one", "two"))
+    history.run(50)
+    history.keep("then")
+    history.run(50)
+    history.keep("now")
+    for part in ("nodes", "coordinator.json"):
+        history.put_back(part, "then")
+    assert "of another time" in history.fails()
+    for part in ("nodes", "coordinator.json"):
+        history.put_back(part, "now")
+    history.run(10)
+    history.check()
+
+
 def test_a_coordinator_that_is_older_than_a_log_ends_the_query(tmp_path: Path) -> None:
     """It would give epochs again that were given: attempts would be fenced without end."""
     history = History(tmp_path)

@@ -166,6 +166,43 @@ def test_an_end_that_was_flushed_outlives_the_entry(tmp_path: Path) -> None:
         assert running.await_end(PATIENCE_SECONDS), running.status()
 
 
+def test_what_is_durable_is_known_also_when_the_driver_has_died(tmp_path: Path) -> None:
+    """Its endpoint is still there, and nobody is behind it; the log is."""
+    folder = tmp_path / "q"
+    program = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import rewake
+from rewake.net.kill_points import Fault
+from test_producers import entered
+if __name__ == "__main__":
+    faults = [Fault("entry", "channel.before_Confirm")]
+    with rewake.start_processes(entered(), sys.argv[1], faults=faults) as running:
+        running.await_start()
+        print("runs", flush=True)
+        running.await_end()
+        print("ended", flush=True)
+        sys.stdin.read()
+"""
+    (tmp_path / "driver.py").write_text(program)
+    here = str(Path(__file__).parent)
+    driver = subprocess.Popen(
+        [sys.executable, str(tmp_path / "driver.py"), str(folder), here],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "runs\n"
+        with rewake.produce(folder, "entry") as producer:
+            producer.end()
+            assert driver.stdout.readline() == "ended\n"
+            driver.kill()
+            driver.wait()
+            producer.flush()
+            assert fired(folder) == ["channel.before_Confirm"]
+            assert (folder / "endpoint.json").exists()
+
+
 @pytest.mark.parametrize("place", ["inside", "outside", "closed"])
 def test_an_end_that_nobody_confirmed_is_found_in_the_log_of_a_query_that_is_over(
     tmp_path: Path, place: str

@@ -461,10 +461,9 @@ class Producer(Client):
         try:
             found = self._find(self._entry)
         except OperatingFault:
-            if self._folder is None or (self._folder / ENDPOINT_FILE).exists():
+            if not self._is_in_log():
                 raise
-            # A driver that dies leaves it; one that ends takes it away when its nodes have left.
-            found = Found(self._entry, 0, over=True)
+            return
         # Only when its node is gone: before, the log may not say all.
         place = None if found.over and not found.places else self._place_in(found)
         if place is None:
@@ -473,6 +472,20 @@ class Producer(Client):
         node, _, host, port, epoch, _ = place
         self._connection = self._open((host, port), self._outbox.hello(node))
         self._place = (node, epoch)
+
+    def _is_in_log(self) -> bool:
+        """Whether the log answers where nobody else does."""
+        node, _ = self._place
+        if self._folder is None or not node:
+            return False
+        known = _producers_in_log(self._folder / "nodes" / node)
+        # A driver that dies leaves it; one that ends takes it away when its nodes have left.
+        if (self._folder / ENDPOINT_FILE).exists():
+            self._outbox.in_log(known)
+        else:
+            self._outbox.over(known)
+        self._outbox.check()
+        return self._outbox.empty
 
     def _wait_or_settle(self, found: Found) -> None:
         """The entry does not run: it will again, or its log says what there is to say."""

@@ -120,7 +120,7 @@ def check_origin(
     consumer: str, upstream: str, known: Lineage | None, said: Lineage, reached: int
 ) -> None:
     """Raise HistoryMismatch unless what was consumed of `known` up to `reached` is in `said`."""
-    fault = _misfit(upstream, known, said, reached)
+    fault = _misfit(upstream, known, said, reached) or _forked(upstream, known, said)
     if fault:
         raise HistoryMismatch(
             f"{consumer!r} has consumed {upstream!r} up to position {reached}{fault}; {WHAT_TO_DO}"
@@ -150,6 +150,22 @@ def _check_sink(
         f"position {reached}{sink.writer}{fault}{sink.here and f' (this folder is {sink.here})'}; "
         f"{what_to_do}"
     )
+
+
+def _forked(upstream: str, known: Lineage | None, said: Lineage) -> str:
+    """Why `said` goes on differently than `known`; empty when it does not.
+
+    Nothing of that may have been consumed.  But what is remembered would be overwritten, and then
+    the log that it was remembered of would not fit any more.
+    """
+    tags = {step.epoch: step.tag for step in (known.steps if known is not None else ())}
+    for step in said.steps:
+        if tags.get(step.epoch, step.tag) != step.tag:
+            return (
+                f", and knows another writer of epoch {step.epoch} than the log of {upstream!r} "
+                "has: that is an older copy, or what is remembered (`origins`) is of another time"
+            )
+    return ""
 
 
 def _misfit(upstream: str, known: Lineage | None, said: Lineage, reached: int) -> str:

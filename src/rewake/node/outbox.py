@@ -148,21 +148,26 @@ class Outbox:
         else:
             self._error = OperatingFault(f"the entry {self.entry!r} refused: {message.reason}")
 
-    def over(self, known: Mapping[str, Known]) -> None:
-        """The query is over, so nobody confirms any more; the entry's log knows these producers.
+    def in_log(self, known: Mapping[str, Known]) -> None:
+        """Nobody answers, but the entry's log was read, and knows these producers: it is durable.
 
-        An entry that has come to its end has all of everybody durable that is in its log.  One that
-        was cut off may have written what was never synced.
+        The end of an earlier life under this name answers for no tuple that came after it.
         """
         mine = known.get(self.name, Known())
-        all_there = mine.ended and mine.position >= self.position
         if mine.epoch > self._epoch:
             self._superseded(f"its epoch {self._epoch} was superseded by {mine.epoch}")
-        elif all_there and all(each.ended for each in known.values()):
+        elif mine.epoch == self._epoch:
             self.acknowledged = max(self.acknowledged, mine.position)
-            while self._packets:
+            while self._packets and (
+                self._packets[0].start < mine.position
+                or (mine.ended and self._packets[0].end <= mine.position)
+            ):
                 self._drop()
-        elif self._packets:
+
+    def over(self, known: Mapping[str, Known]) -> None:
+        """The same when the query is over: what is not there now will not be confirmed."""
+        self.in_log(known)
+        if self._packets and self._error is None:
             self._error = OperatingFault(
                 f"the query is over, and nobody confirms what producer {self.name!r} sent from "
                 f"position {self.acknowledged} on; run it again, and a producer of this name "
