@@ -41,6 +41,8 @@ _ATTEMPTS_IN_VAIN = 3
 _FORK_SERVER = "the fork server"
 # When it has died, let what killed it pass by.
 _REST_MS = 200.0
+# It is given up when none has forked anything for so long; each lives for a moment.
+_NO_SERVER_MS = 5_000.0
 
 
 class Driver(Protocol):
@@ -79,14 +81,15 @@ class Processes:
         self._launched = 0
         self._rest_until_ms = float("-inf")
         self._supervision = Supervision(_ATTEMPTS_IN_VAIN)
+        self._servers = Supervision(_ATTEMPTS_IN_VAIN, _NO_SERVER_MS)
         self._stopping = threading.Event()
 
     def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
         """Start all."""
         self._driver = driver
         self._tasks = {task.plan.name: task for task in tasks}
-        self._supervision.started(_FORK_SERVER, _now_ms())
-        self._supervision.heard(_FORK_SERVER, _now_ms(), self._launched)
+        self._servers.started(_FORK_SERVER, _now_ms())
+        self._servers.heard(_FORK_SERVER, _now_ms(), self._launched)
         self._due = list(self._tasks)
         self._launch_due()
         self._thread = watcher(
@@ -121,13 +124,14 @@ class Processes:
         if now < self._rest_until_ms:
             return  # the same death, seen by another of its processes
         self._rest_until_ms = now + _REST_MS
-        self._supervision.heard(_FORK_SERVER, now, self._launched)
-        if self._supervision.ended(_FORK_SERVER):
+        self._servers.heard(_FORK_SERVER, now, self._launched)
+        if self._servers.ended(_FORK_SERVER):
+            times = self._servers.in_vain(_FORK_SERVER)
             self._driver.fail(
-                f"no process can be started: {_FORK_SERVER} died {_ATTEMPTS_IN_VAIN} times in a "
-                f"row ({how}); look for what ends it (memory that is short, limits of processes)"
+                f"no process can be started: {_FORK_SERVER} died {times} times in a row ({how}); "
+                "look for what ends it (memory that is short, limits of processes)"
             )
-        self._supervision.started(_FORK_SERVER, now)
+        self._servers.started(_FORK_SERVER, now)
 
     def _watch(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS) and not self._driver.over:
