@@ -86,7 +86,6 @@ def test_a_node_that_nobody_starts_again_is_an_error(tmp_path: Path) -> None:
             drill.running.await_end(60.0)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def is_made(folder: Path) -> bool:
     """Make a folder, unless a file of this name is there for a moment."""
     try:
@@ -96,6 +95,7 @@ def is_made(folder: Path) -> bool:
     return True
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_death_of_the_coordinator_is_an_error_and_ends_the_nodes(tmp_path: Path) -> None:
     """Something lies where it drafts its state: its thread meets it at the next epoch."""
     with Drill(tmp_path, reading=False) as drill:
