@@ -52,7 +52,7 @@ _PLACES = {
     "start": "rewake.spark.start",
     "start_processes": "rewake.net.running",
     "subscribe": "rewake.net.client",
-    "produce": "rewake.net.client",
+    "produce": "rewake.net.producer",
     "RewakeError": "rewake.model.errors",
 }
 

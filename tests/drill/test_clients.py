@@ -11,7 +11,8 @@ from drill_vocabulary import PATIENCE_SECONDS, Drill, Reader, until, verdict
 import rewake
 from rewake.connectors import ItemStream
 from rewake.model.errors import OperatingFault
-from rewake.net.client import Producer, Subscription
+from rewake.net.client import Subscription
+from rewake.net.producer import Producer
 
 STEP = 5_000
 

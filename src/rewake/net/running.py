@@ -19,12 +19,13 @@ from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageE
 from rewake.model.near import did_you_mean
 from rewake.net.addresses import LOOPBACK
 from rewake.net.calibration import calibration
-from rewake.net.client import Endpoint, Producer, Subscription, check_shard_of, past_of
+from rewake.net.client import Endpoint, Subscription, check_shard_of, past_of
 from rewake.net.coordinator_host import CoordinatorHost, Happening
 from rewake.net.early import EarlyResults
 from rewake.net.kill_points import Fault
 from rewake.net.node_task import NodeTask
 from rewake.net.processes import Launcher, Processes
+from rewake.net.producer import Producer
 from rewake.node.coordinator import MISSING_AFTER_MS
 from rewake.node.failure_detector import SUSPECT_AFTER_MS
 from rewake.node.limits import NodeLimits
