@@ -163,9 +163,8 @@ def test_each_part_of_a_stream_that_is_divided_by_key_is_read_by_its_number(tmp_
     schema = pa.schema([("key", pa.int64())])
     query = rewake.Query("divided")
     orders = query.entry("orders", schema).to_stream("orders")
-    orders.aggregate(keys="key", window=rewake.count_window(1), shards=4, n="count(*)").to_stream(
-        "counted"
-    )
+    counted = orders.aggregate(by="key", window=rewake.count_window(1), count=True, shards=4)
+    counted.to_stream("counted")
     with rewake.start_processes(query, tmp_path / "query") as running:
         running.await_start()
         with running.produce("orders") as producer:
