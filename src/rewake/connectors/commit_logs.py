@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +19,21 @@ import pyarrow as pa
 from rewake.connectors.stream_manifest import BatchPart, Concluded, Manifest, Part
 from rewake.log.claims import current_claim, owns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.log.lineage import Lineage
 from rewake.model.errors import DamagedLog, HistoryMismatch, RewakeError
 from rewake.node.shard_chain import NO_CHAIN, ShardEnd, fits
 from rewake.stores import LocalStore, LogWriter, open_log_reader, open_log_writer
+from rewake.stores.edge import new_tag
 
-__all__ = ["CommitLogs", "chains_of", "check_shards", "read_concluded"]
+__all__ = ["CommitLogs", "chains_of", "check_shards", "check_writers", "read_concluded"]
+
+
+_PUT_BACK = (
+    "A folder was put back alone, from another time or from a copy that was written by itself; "
+    "rows would be lost without a word. Nothing was changed. Put back the folder that was there, "
+    "or all shards and `staging` from one copy; if there is none, read what is there and write it "
+    "to a new path with a new checkpointLocation"
+)
 
 
 class CommitLogs:
@@ -40,9 +51,9 @@ class CommitLogs:
                 self._stores.append(LocalStore(shard))
                 self._folders.append(os.stat(shard))
             self.epoch = 1 + max(current_claim(store)[0] for store in self._stores)
-            who = f"{holder} {os.getpid()}@{socket.gethostname()}"
+            who, tag = f"{holder} {os.getpid()}@{socket.gethostname()}", new_tag()
             for shard in shards:
-                self._logs.append(open_log_writer(shard, epoch=self.epoch, holder=who))
+                self._logs.append(open_log_writer(shard, epoch=self.epoch, holder=who, tag=tag))
             for shard in shards:
                 with open_log_reader(shard) as reader:
                     self._clocks.append(reader.end_timestamp)
@@ -208,6 +219,30 @@ def check_shards(
             raise _mismatch(shards, shard, found, said[shard])
 
 
+def check_writers(shards: Sequence[Path]) -> None:
+    """Raise when the shards' last writers cannot be those of one history.
+
+    Who writes claims all shards, one after the other: so no shard ever has a later writer than the
+    one before it, and those of one epoch have the same.  This tells of a first shard that was put
+    back alone and of which no other has had a row since.
+    """
+    # Backwards: whoever claims them meanwhile makes those later that are looked at later.
+    last = [_last_writer(shard) for shard in reversed(shards)][::-1]
+    for shard, (before, after) in enumerate(pairwise(last)):
+        if before[0] < after[0] or (before[0] == after[0] and before != after):
+            raise HistoryMismatch(
+                f"the shards of the stream at {shards[0].parent} are not of one history: the last "
+                f"writer of {shards[shard]} (epoch {before[0]}) is not that of "
+                f"{shards[shard + 1].name} (epoch {after[0]}), and not a later one. {_PUT_BACK}"
+            )
+
+
+def _last_writer(shard: Path) -> tuple[int, int]:
+    with open_log_reader(shard) as reader:
+        steps = Lineage.of(reader.descriptor.log_id, reader.view.chains[0]).steps
+        return steps[-1].who if steps else (0, 0)
+
+
 def _end(shard: Path) -> ShardEnd:
     with open_log_reader(shard) as reader:
         frames = reader.end_sequence
@@ -231,9 +266,5 @@ def _mismatch(
     else:
         what = f"{path} has other rows than {first} says, in as many frames ({found.frames})"
     return HistoryMismatch(
-        f"the shards of the stream at {path.parent} are not of one history: {what}. A folder was "
-        "put back alone, from another time or from a copy that was written by itself; rows would "
-        "be lost without a word. Nothing was changed. Put back the folder that was there, or all "
-        "shards and `staging` from one copy; if there is none, read what is there and write it to "
-        "a new path with a new checkpointLocation"
+        f"the shards of the stream at {path.parent} are not of one history: {what}. {_PUT_BACK}"
     )

@@ -55,6 +55,7 @@ from rewake.connectors.commit_logs import (
     CommitLogs,
     chains_of,
     check_shards,
+    check_writers,
     read_concluded,
 )
 from rewake.connectors.stream_folder import StreamFolder
@@ -234,6 +235,8 @@ class StreamCommit:
         if self._logs is not None and self._logs.owned():
             return self._logs
         self.close()
+        if read_concluded(self.folder.shards).ends:  # else from before shards were compared
+            check_writers(self.folder.shards)
         # To claim begins new segments: what is repeated or refused should leave none.
         if not _manifests(staging) and not self._look(staging, is_next):
             return None

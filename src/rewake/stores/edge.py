@@ -40,20 +40,32 @@ def open_log_writer(
     mode: Mode = Mode.STABLE,
     limits: Limits | None = None,
     on_durable: Callable[[int], None] | None = None,
+    tag: int | None = None,
 ) -> LogWriter:
-    """Become the log's writer.  Without an epoch, only if nobody else is; with one, regardless."""
+    """Become the log's writer.  Without an epoch, only if nobody else is; with one, regardless.
+
+    `tag` is for one who writes several logs as one; otherwise each gets one of its own.
+    """
     with ExitStack() as stack:
         stores = local_stores(paths, stack=stack)
         for store in stores:
             put_right(store.path)
         point = Log.open_for_append(
-            stores, epoch=epoch, holder=holder or _process_name(), tag=secrets.randbits(32)
+            stores,
+            epoch=epoch,
+            holder=holder or _process_name(),
+            tag=new_tag() if tag is None else tag,
         )
         writer = LogWriter(
             stores, point, mode=mode, limits=limits or _DEFAULTS, on_durable=on_durable
         )
         stack.pop_all()  # the writer closes them from now on
         return writer
+
+
+def new_tag() -> int:
+    """What tells a writer from one of the same epoch in a copy of the log."""
+    return secrets.randbits(32)
 
 
 def open_log_reader(paths: Paths) -> LogReader:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from commit_vocabulary import (
     content,
     expected,
     frames,
+    layout_of,
     new_stream,
+    rows,
     stage_numbers,
 )
 
@@ -25,6 +28,7 @@ from rewake.connectors.stream_folder import StreamFolder, open_stream
 from rewake.connectors.stream_manifest import BatchPart
 from rewake.log.frame import SectionKind, TurnRecord
 from rewake.model.errors import HistoryMismatch
+from rewake.spark.datasource.staging import stage
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 SHARDS = range(3)
@@ -85,6 +89,34 @@ def test_a_shard_of_another_branch_is_refused(
     put_back(branch, stream.path, shard)
     with pytest.raises(HistoryMismatch, match="put back alone"):
         commit(stream.path, 3)
+
+
+def only_first(path: Path, number: int, label: int | None = None) -> None:
+    """A batch that has rows for the first shard alone, by a process of its own."""
+    committer = StreamCommit(open_stream(path), patience_seconds=0.0)
+    layout = replace(layout_of(committer.folder), key=None)
+    staged = stage(layout, batch(number), 0, [rows(number if label is None else label, 0)])
+    assert {part.shard for file in staged for part in file.parts} == {0}
+    try:
+        committer.commit(batch(number), staged, streaming=False)
+    finally:
+        committer.close()
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_first_shard_that_is_put_back_is_refused_though_no_other_had_rows_since(
+    stream: StreamFolder, tmp_path: Path, branch: bool
+) -> None:
+    """The other shards are where it says; but they have had a later writer, or another one."""
+    copy = tmp_path / "copy"
+    commit(stream.path, 0)
+    shutil.copytree(stream.path, copy)
+    only_first(stream.path, 1)
+    if branch:
+        only_first(copy, 1, label=101)
+    put_back(copy, stream.path, 0)
+    with pytest.raises(HistoryMismatch, match=r"the last writer of .*shard-0000"):
+        only_first(stream.path, 2)
 
 
 def test_a_repeat_tells_that_a_shard_was_put_back(stream: StreamFolder, tmp_path: Path) -> None:
