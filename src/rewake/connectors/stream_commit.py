@@ -235,8 +235,6 @@ class StreamCommit:
         if self._logs is not None and self._logs.owned():
             return self._logs
         self.close()
-        if read_concluded(self.folder.shards).ends:  # else from before shards were compared
-            check_writers(self.folder.shards)
         # To claim begins new segments: what is repeated or refused should leave none.
         if not _manifests(staging) and not self._look(staging, is_next):
             return None
@@ -253,6 +251,8 @@ class StreamCommit:
         """Whether the batch is the next one; raises when the shards are not of one history."""
         concluded = read_concluded(self.folder.shards)
         wanted = is_next(concluded.writers)
+        if concluded.ends:  # else from before shards were compared
+            check_writers(self.folder.shards)
         try:
             check_shards(self.folder.shards, concluded)
         except HistoryMismatch:
