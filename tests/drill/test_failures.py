@@ -7,10 +7,11 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pytest
-from drill_queries import WINDOW, failing, overflowing
+from drill_queries import WINDOW, averages, failing, overflowing
 from drill_vocabulary import Drill, alive, durable_results, expected
 
-from rewake.model.errors import QueryFailed
+import rewake
+from rewake.model.errors import QueryFailed, UsageError
 from rewake.net.client import ENDPOINT_FILE
 
 
@@ -62,3 +63,13 @@ def test_a_node_whose_code_cannot_be_loaded_is_not_tried_for_ever(
 def unknown_there(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Nothing is done to it."""
     return batch
+
+
+@pytest.mark.parametrize("whose", ["operator.json", "_rewake.json", "data.parquet", "stream.json"])
+def test_a_query_does_not_begin_in_a_folder_of_something_else(tmp_path: Path, whose: str) -> None:
+    """Its state would lie among a sink's parts, an operator's state or somebody's data."""
+    (tmp_path / "query").mkdir()
+    (tmp_path / "query" / whose).write_text("{}")
+    with pytest.raises(UsageError, match=f"holds other files .{whose}. and is not the folder of"):
+        rewake.start_processes(averages(tmp_path / "gate"), tmp_path / "query")
+    assert {each.name for each in (tmp_path / "query").iterdir()} <= {whose, "lock"}

@@ -37,8 +37,8 @@ from rewake.model.errors import (
 )
 from rewake.operators.columns import TimeColumn, field_of
 from rewake.stores import create_log
-from rewake.stores.local import LocalStore
-from rewake.stores.places import local_path
+from rewake.stores.local import LOCK_NAME, LocalStore
+from rewake.stores.places import local_path, refuse_foreign
 
 __all__ = ["StreamFolder", "create_stream", "open_stream", "stream_columns"]
 
@@ -96,6 +96,7 @@ def _check_free(store: LocalStore) -> None:
         raise LogInUse(f"another process is making a stream at {store.path}; wait for it")
     if _MANIFEST in store.names():
         raise LogExists(f"{store.path} is a stream already; open it, or choose another folder")
+    refuse_foreign(store.path, frozenset({LOCK_NAME}), "a stream")
 
 
 def _create_shard(path: Path, metadata: Metadata) -> None:

@@ -54,7 +54,7 @@ __all__ = [
 
 Clock = Callable[[], float]
 
-_FILE: Final = "calibration.json"
+CALIBRATION_FILE: Final = "calibration.json"
 _RATES_FOLDER: Final = "rates"
 _SCHEMA: Final = pa.schema([("item", pa.int64()), ("price", pa.int64())])
 _SPEC: Final = AggregateSpec(["item"], count_window(10**6), [Avg("price")])
@@ -201,13 +201,13 @@ def _seconds(clock: Clock, work: Callable[[], object]) -> float:
 def calibration(folder: Path) -> Costs:
     """The costs kept in a query's folder; measured and kept if there are none that can be read."""
     try:
-        return Costs.from_json(json.loads((folder / _FILE).read_bytes()))
+        return Costs.from_json(json.loads((folder / CALIBRATION_FILE).read_bytes()))
     except (OSError, ValueError, UsageError):
         make_private_folder(folder)
         costs = calibrate(folder)
     store = LocalStore(folder, create=True)
     try:
-        publish(store, _FILE, json.dumps(costs.to_json(), indent=1).encode())
+        publish(store, CALIBRATION_FILE, json.dumps(costs.to_json(), indent=1).encode())
     finally:
         store.close()
     return costs

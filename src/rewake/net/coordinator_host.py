@@ -30,6 +30,7 @@ from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull, UsageError
 from rewake.net.addresses import is_wildcard
 from rewake.net.authentication import TOKEN_BYTES, Token
+from rewake.net.calibration import CALIBRATION_FILE
 from rewake.net.client import ENDPOINT_FILE, STREAMS_FILE, Endpoint
 from rewake.net.connection import Connection
 from rewake.net.kill_points import Fault, KillPoints
@@ -50,9 +51,12 @@ from rewake.node.coordinator_state import STATE_FILE, check_folder, decode_state
 from rewake.node.failure_detector import SUSPECT_AFTER_MS, FailureDetector
 from rewake.node.late_watch import LateWatch
 from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
-from rewake.stores.local import LocalStore
+from rewake.stores.local import LOCK_NAME, LocalStore
+from rewake.stores.places import refuse_foreign
 
 _TICK_SECONDS = 0.02
+# What may be in the folder when the first state is not.
+_BEFORE_STATE = frozenset({STREAMS_FILE, ENDPOINT_FILE, CALIBRATION_FILE, LOCK_NAME})
 _ALARMING = frozenset({"lost", "silent", "failed"})
 # Nodes die and come back, and a query that fails raises: that is told to who asks for it alone.
 _log = logging.getLogger("rewake.nodes")
@@ -101,7 +105,9 @@ class CoordinatorHost:
         self.token = Token(token_bytes(TOKEN_BYTES))
         try:
             state = _read_state(self._store)
-            if state is not None:
+            if state is None:
+                refuse_foreign(folder, _BEFORE_STATE, "the folder of a query")
+            else:
                 check_folder(plan, state, str(folder))
             self._coordinator = Coordinator(
                 plan, state, FailureDetector(suspect_after_ms),

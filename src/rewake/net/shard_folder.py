@@ -37,13 +37,16 @@ from rewake.model.errors import DamagedData, DamagedLog, OtherOperator, StorageF
 from rewake.net.ancestry import Process
 from rewake.net.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
-from rewake.stores.places import local_path
+from rewake.stores.local import LOCK_NAME
+from rewake.stores.places import local_path, refuse_foreign
 from rewake.stores.private import make_private_folder
 from rewake.stores.small_files import create_file, replace_file
 
 __all__ = ["Owner", "ShardFolder", "holder_text", "new_identity"]
 
 _FORMAT: Final = 2
+# What may be here when `operator.json` is not.
+_BEFORE_OPERATOR: Final = frozenset({"token", "told", LOCK_NAME})
 _HOLDER: Final = re.compile(r"shard host (\S+) (\d+) on (\S+) \(pid \d+\)\Z")
 _MAX_HOLDER_BYTES: Final = 256
 
@@ -150,6 +153,7 @@ class ShardFolder:
                 f"{self.path} holds a stream or another log, not the state of an operator inside "
                 "Structured Streaming; give `at` a folder of its own"
             )
+        refuse_foreign(self.path, _BEFORE_OPERATOR, "the state of an operator")
 
     def _other(self, what: str, stored: Any, wanted: Any) -> OtherOperator:
         hint = {

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from rewake.model.errors import UsageError
 
-__all__ = ["PathLike", "local_path"]
+__all__ = ["PathLike", "local_path", "refuse_foreign"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -21,6 +21,32 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 # What is left of a URL once it has been made a path: `s3a://bucket` became `s3a:/bucket`.
 _COLLAPSED: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(/|\Z)")
 _FILE: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.DOTALL | re.IGNORECASE)
+
+
+# How the names of files begin or end that are nobody's: drafts, and what systems leave behind.
+_NOBODYS: Final = (".tmp", ".crc")
+
+
+def refuse_foreign(folder: Path, own: frozenset[str], what: str) -> None:
+    """Raise UsageError when files lie in a folder that whoever makes `what` there does not make.
+
+    Mixed with state, they could not be read any more, and who removes either takes both.
+    """
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    except FileNotFoundError:
+        return
+    foreign = [
+        name
+        for name in names
+        if name not in own and not name.startswith(".") and not name.endswith(_NOBODYS)
+    ]
+    if foreign:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise UsageError(
+            f"{folder} holds other files ({', '.join(foreign[:3])}{more}) and is not {what}; give "
+            "a folder of its own, new or empty"
+        )
 
 
 def local_path(given: PathLike) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rewake.model.errors import UsageError
-from rewake.stores.places import local_path
+from rewake.stores.places import local_path, refuse_foreign
 
 ELSEWHERE = [
     "s3://bucket/state",
@@ -77,3 +77,16 @@ def test_a_file_url_that_is_not_absolute_and_local_is_refused(given):
     """It says how to write one."""
     with pytest.raises(UsageError, match="file:///"):
         local_path(given)
+
+
+def test_state_is_not_put_among_files_of_others(tmp_path: Path) -> None:
+    """Neither could be read or removed without the other."""
+    refuse_foreign(tmp_path / "new", frozenset(), "a stream")
+    (tmp_path / "lock").touch()
+    (tmp_path / "draft.tmp").touch()
+    (tmp_path / "folder").mkdir()
+    refuse_foreign(tmp_path, frozenset({"lock"}), "a stream")
+    for name in "abcde":
+        (tmp_path / f"{name}.parquet").touch()
+    with pytest.raises(UsageError, match=r"\(a.parquet, b.parquet, c.parquet and 2 more\) and is"):
+        refuse_foreign(tmp_path, frozenset({"lock"}), "a stream")
