@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
 from rewake.log.descriptor import Descriptor, Metadata
-from rewake.model.errors import LogExists, NotALog, UsageError
+from rewake.model.errors import LogExists, LogInUse, NotALog, UsageError
 from rewake.net.shard_folder import ShardFolder, new_identity
 from rewake.net.shard_histories import check_pasts
 from rewake.net.shard_state import Description, check_place, shard_metadata
@@ -26,7 +26,7 @@ from rewake.operators.arrays import Array
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import ShardParts, first_record, parts_of
 from rewake.recovery.self_contained import SelfContained, repeat
-from rewake.stores import create_log, open_log_reader, open_log_writer
+from rewake.stores import LogWriter, create_log, open_log_reader, open_log_writer
 from rewake.stores.places import local_path
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
     with ExitStack() as stack:
         for number in range(stored["shards"]):
             # As long as we hold the logs nobody else can go on with them.
-            stack.enter_context(open_log_writer(source.shard(number)))
+            stack.enter_context(_claimed(source.shard(number)))
         old = [_read(source, number, stored["shards"]) for number in range(stored["shards"])]
     identity = _common_identity(old, source)
     last = BatchRecord.decode(identity).identity
@@ -88,6 +88,17 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
     target.publish_operator({**same, "shards": shards}, target_id)
     windows = sum(each.parts.ids.size for each in old)
     return Migrated(windows, len(old), shards, last.batch, last.query_text)
+
+
+def _claimed(shard: Path) -> LogWriter:
+    """A shard's log, which nobody writes meanwhile."""
+    try:
+        return open_log_writer(shard)
+    except LogInUse as error:
+        raise UsageError(
+            f"a host still has the state in {shard.parent}: it outlives the query by ten minutes, "
+            f"or ends with the application. End that, or wait, then migrate ({error})"
+        ) from None
 
 
 def _read(source: ShardFolder, number: int, shards: int) -> _OldShard:
