@@ -330,6 +330,8 @@ def test_a_changed_epoch_fails_the_checksum(tmp_path: Path) -> None:
 # --- every part at every time --------------------------------------------------------------------
 
 PARTS = ("nodes/one", "nodes/union", "coordinator.json", "origins", "out")
+# Of one time; and with a sink of an earlier one, which is filled again.
+FITTING = ("aaaaa", "bbbbb", "bbbba")
 
 
 @pytest.mark.soak
@@ -355,6 +357,6 @@ def test_every_mixture_of_two_times_is_refused_or_exact(
     try:
         history.run(20)
     except HistoryMismatch:
-        assert len(set(times)) > 1, "one time is no mixture"
+        assert "".join(times) not in FITTING, "one history was refused"
         return
     history.check()

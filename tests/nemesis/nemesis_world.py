@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -52,6 +53,7 @@ class World:
 
     def __init__(self, folder: Path, seed: int, *, total: int, small_disk: bool = False) -> None:
         self.folder, self.random = folder, Random(seed)
+        self._coming: list[Callable[[], str | None]] = []
         self._small_disk = small_disk
         self._copies = folder.parent / f"{folder.name}-copies"
         self._driver: subprocess.Popen[bytes] | None = None
@@ -130,9 +132,12 @@ class World:
         """One accident; tuples flow meanwhile."""
         for producer in self.producers:
             producer.allowed += self.random.randint(20, 120)
-        accidents = [self._kill, self._pause, self._flood, self._restart, self._put_back]
-        accidents += [self._fill_disk if self._small_disk else self._kill]
-        accident = self.random.choice(accidents)
+        if not self._coming:
+            # Each kind before any comes again, in an order by chance.
+            accidents = [self._kill, self._pause, self._flood, self._restart, self._put_back]
+            accidents += [self._fill_disk if self._small_disk else self._kill]
+            self._coming = self.random.sample(accidents, len(accidents))
+        accident = self._coming.pop()
         # Some say what they came to, when that is not what they are called.
         self.counted[accident() or accident.__name__.strip("_")] += 1
         self._keep_driver()
@@ -215,7 +220,7 @@ class World:
         """One part from an older copy: refused, or harmless."""
         copy = self._copies / "older"
         if not copy.exists():
-            return self._restart()
+            self._restart()
         self._end()
         part = self.random.choice(self._parts(copy))
         here, aside = self.folder / part, self._copies / "aside"

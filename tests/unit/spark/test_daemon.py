@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -47,15 +48,18 @@ class Spark:
 
 
 @contextmanager
-def daemon(module: str = "rewake.spark.task_daemon") -> Iterator[Spark]:
+def daemon(
+    module: str = "rewake.spark.task_daemon", worker: str = "pyspark.worker", **variables: str
+) -> Iterator[Spark]:
     """A daemon as Spark starts it; afterwards it has been told to leave, and has."""
     environment = os.environ | {
         "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
         "SPARK_REUSE_WORKER": "1",
+        **variables,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", module, "pyspark.worker"],
+        [sys.executable, "-m", module, worker],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
     )  # fmt: skip
     # A daemon that stays would hold its pipes open, and the test with them.
@@ -166,6 +170,40 @@ def test_a_daemon_whose_spark_left_while_it_began_says_nothing(module: str) -> N
     finally:
         os.close(writes)
     assert ended.stderr.decode() == ""
+
+
+_PLANS = """
+def main(infile, outfile):
+    import {imported}
+
+    outfile.write(b"planning")
+    outfile.flush()
+    infile.read(1)
+    outfile.write(b"plan")
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "silent"), [("json", False), ("rewake.spark.datasource.source", True)]
+)
+def test_a_worker_that_plans_in_pysparks_own_daemon_ends_without_a_word(
+    tmp_path: Path, imported: str, silent: bool
+) -> None:
+    """Spark reads as much as it needs of a plan, and hangs up; others are none of ours."""
+    # Only modules of this beginning are workers.
+    (tmp_path / "pyspark_plans.py").write_text(_PLANS.format(imported=imported))
+    with daemon("pyspark.daemon", "pyspark_plans", PYTHONPATH=str(tmp_path)) as spark:
+        connected = spark.worker()
+        spark.number(connected)
+        assert spark.authenticated(connected) == b"ok"
+        assert connected.recv(8, socket.MSG_WAITALL) == b"planning"
+        connected.close()
+        assert spark.process.stdin is not None
+        assert spark.process.stderr is not None
+        spark.process.stdin.close()
+        said = spark.process.stderr.read().decode()
+    assert ("ConnectionResetError" in said) != silent, said
+    assert silent == (said == "")
 
 
 def test_a_stranger_is_still_turned_away() -> None:

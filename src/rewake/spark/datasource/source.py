@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
 from rewake.model.errors import UsageError
+from rewake.spark.daemon import leave_quietly
 from rewake.spark.datasource.batch_read import (
     ControlReader,
     HistoryReader,
@@ -45,6 +46,8 @@ __all__ = ["RewakeDataSource"]
 
 # The process in which Spark pushes filters down.
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+# Spark plans in workers of this daemon, whatever its setting says of those that run tasks.
+_OWN_DAEMON: Final = "pyspark.daemon"
 
 
 class RewakeDataSource(DataSource):
@@ -99,6 +102,10 @@ class RewakeDataSource(DataSource):
 def _main_name() -> str:
     specification = getattr(sys.modules.get("__main__"), "__spec__", None)
     return getattr(specification, "name", "")
+
+
+if _main_name() == _OWN_DAEMON:
+    leave_quietly(sys.modules["__main__"])
 
 
 def _stored(shard: Shard) -> tuple[pa.Schema, pa.DataType | None]:
