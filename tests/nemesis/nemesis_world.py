@@ -230,7 +230,7 @@ class World:
         self._start()
         if self._goes_on():
             self.counted[f"accepted: {part.name}"] += 1
-            return None
+            return
         assert self._driver is not None
         told = self._told()
         assert self._driver.poll() == REFUSED, f"{part}: {told}"
@@ -241,7 +241,6 @@ class World:
         _remove(here)
         _move(aside, here)
         self._start()
-        return None
 
     def _goes_on(self) -> bool:
         """Whether what producers send now reaches the sinks; False when the driver gives up.
