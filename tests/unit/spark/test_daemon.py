@@ -7,8 +7,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,16 @@ def test_a_daemon_whose_spark_left_while_it_began_says_nothing(module: str) -> N
     assert ended.stderr.decode() == ""
 
 
+def wait_for_the_end_of(pid: int) -> None:
+    """Whatever it has to say, it has said then."""
+    deadline = time.monotonic() + 60.0
+    status = Path(f"/proc/{pid}/stat")
+    with suppress(OSError):
+        while status.read_text().rpartition(")")[2].split()[0] not in "ZX":
+            assert time.monotonic() < deadline, "it does not end"
+            time.sleep(0.01)
+
+
 _PLANS = """
 def main(infile, outfile):
     import {imported}
@@ -194,10 +205,11 @@ def test_a_worker_that_plans_in_pysparks_own_daemon_ends_without_a_word(
     (tmp_path / "pyspark_plans.py").write_text(_PLANS.format(imported=imported))
     with daemon("pyspark.daemon", "pyspark_plans", PYTHONPATH=str(tmp_path)) as spark:
         connected = spark.worker()
-        spark.number(connected)
+        pid = spark.number(connected)
         assert spark.authenticated(connected) == b"ok"
         assert connected.recv(8, socket.MSG_WAITALL) == b"planning"
         connected.close()
+        wait_for_the_end_of(pid)
         assert spark.process.stdin is not None
         assert spark.process.stderr is not None
         spark.process.stdin.close()
