@@ -233,7 +233,7 @@ def check_writers(shards: Sequence[Path]) -> None:
             raise HistoryMismatch(
                 f"the shards of the stream at {shards[0].parent} are not of one history: the last "
                 f"writer of {shards[shard]} (epoch {before[0]}) is not that of "
-                f"{shards[shard + 1].name} (epoch {after[0]}), and not a later one. {_PUT_BACK}"
+                f"{shards[shard + 1]} (epoch {after[0]}), and not a later one. {_PUT_BACK}"
             )
 
 

@@ -45,8 +45,8 @@ from rewake.stores.small_files import create_file, replace_file
 __all__ = ["Owner", "ShardFolder", "holder_text", "new_identity"]
 
 _FORMAT: Final = 2
-# What may be here when `operator.json` is not.
-_BEFORE_OPERATOR: Final = frozenset({"token", "told", LOCK_NAME})
+# What may be here when `operator.json` is not; another process may just have made it.
+_BEFORE_OPERATOR: Final = frozenset({"operator.json", "token", "told", LOCK_NAME})
 _HOLDER: Final = re.compile(r"shard host (\S+) (\d+) on (\S+) \(pid \d+\)\Z")
 _MAX_HOLDER_BYTES: Final = 256
 

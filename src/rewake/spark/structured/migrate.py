@@ -95,7 +95,7 @@ def _claimed(shard: Path) -> LogWriter:
     try:
         return open_log_writer(shard)
     except LogInUse as error:
-        raise UsageError(
+        raise LogInUse(
             f"a host still has the state in {shard.parent}: it outlives the query by ten minutes, "
             f"or ends with the application. End that, or wait, then migrate ({error})"
         ) from None
