@@ -42,6 +42,7 @@ from rewake.node.origins import check_origin, read_lineage
 from rewake.stores import LocalStore, open_log_reader
 from rewake.stores.edge import local_stores
 from rewake.stores.local import LOCK_NAME
+from rewake.stores.private import private_opener
 from rewake.stores.small_files import sync_folder
 
 MANIFEST = "manifest.json"
@@ -249,7 +250,7 @@ def _write_log(to: Path, look: _Look) -> dict[str, dict[str, Any]]:
 
 def _write(path: Path, data: bytes) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(path, "wb", opener=_private) as file:
+    with open(path, "wb", opener=private_opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -260,7 +261,7 @@ def copy_bytes(descriptor: int, path: Path, size: int) -> dict[str, Any]:
     """Copy the first bytes of an open file; what they are, for the manifest."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     digest, done = sha256(), 0
-    with open(path, "wb", opener=_private) as file:
+    with open(path, "wb", opener=private_opener) as file:
         while done < size:
             data = os.pread(descriptor, min(_CHUNK_BYTES, size - done), done)
             if not data:
@@ -271,10 +272,6 @@ def copy_bytes(descriptor: int, path: Path, size: int) -> dict[str, Any]:
         file.flush()
         os.fsync(file.fileno())
     return {"size": done, "sha256": digest.hexdigest()}
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 # --- what was copied -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What survives the driver, as bytes: which query, and per node its epoch and its log.
 
     {"query": ..., "fingerprint": ..., "places_left_out": true, "sinks": [node],
-     "epochs": {node: epoch}, "logs": {node: [id, epoch, frames]}}
+     "epochs": {node: epoch}, "logs": {node: [id, epoch, frames, tag]}}
 
 An epoch is what fences writers and tells copies of a log apart: one that was changed must not be
 believed.  So the file has a checksum, and numbers that no coordinator gives are refused.
