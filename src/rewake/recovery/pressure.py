@@ -47,7 +47,10 @@ class Pressure:
         self._taken = 0.0
         self._threads = 0.0
         self._read_again = 0.0
-        self._usual: float | None = None
+        # What is usual is the mean of the first looks, then moves slowly: a single first look would
+        # count as usual for minutes, whatever it happened to see.
+        self._usual = 0.0
+        self._looks = 0
         # How many times as long as usual a recovery takes now: at least once.
         self.factor = 1.0
 
@@ -63,9 +66,8 @@ class Pressure:
         self._threads += (counted.threads - self._threads) * _NOW
         self._read_again += (max(again, 0.0) - self._read_again) * _NOW
         stretched = self._stretched()
-        if self._usual is None:
-            self._usual = stretched
-        self._usual += (stretched - self._usual) * _USUAL
+        self._looks += 1
+        self._usual += (stretched - self._usual) * max(_USUAL, 1 / self._looks)
         factor = stretched / self._usual * (_READ_AGAIN if self.cache_gone else 1.0)
         # What is hardly there is noise.
         self.factor = min(factor, _MOST) if factor >= _NOTICED else 1.0

@@ -67,6 +67,16 @@ def test_what_presses_is_noticed_within_seconds_and_named(
     assert words in machine.pressure.words
 
 
+def test_what_comes_and_goes_from_the_beginning_is_usual() -> None:
+    """A neighbour with half of a processor was there before we were: whichever look was first."""
+    machine = Machine()
+    machine.goes_on(0.2, threads=1.0)
+    for _ in range(50):
+        machine.goes_on(0.1, threads=2.0)
+        machine.goes_on(0.1, threads=1.0)
+    assert machine.pressure.factor == 1
+
+
 def test_pressure_that_is_gone_is_forgotten() -> None:
     """Seconds later all is as before."""
     machine = Machine()
