@@ -3,7 +3,7 @@
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-SOURCE := src tests scripts examples $(wildcard fuzz)
+SOURCE := src lab tests conftest.py scripts examples $(wildcard fuzz)
 # pytest-xdist workers for the tests that do not start Spark.
 WORKERS ?= auto
 # And for those that do: a file is one worker's, because its tests share a session.
@@ -76,7 +76,7 @@ clean: ## Remove everything that make created, .venv too
 	@find $(SOURCE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so a set-up that failed is done again.
-$(READY): pyproject.toml constraints.txt scripts/setup
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
 
 $(VENV)/.ready-%: $(READY)

@@ -10,6 +10,7 @@ from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "rewake"
 FILES = sorted(SOURCE.rglob("*.py"))
+LABORATORY = sorted((ROOT / "lab" / "rewake_lab").rglob("*.py"))
 
 PURE = ("model", "operators", "log", "recovery", "graph", "node")
 EFFECTS = frozenset(
@@ -38,8 +39,8 @@ RUNNERS = frozenset({"eval", "exec", "compile", "__import__"})
 
 
 def name_of(path: Path) -> str:
-    """Return a file's path within the package, to name a test case."""
-    return str(path.relative_to(SOURCE))
+    """Return a file's path within the package, or the repository, to name a test case."""
+    return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -64,7 +65,7 @@ def test_the_layers_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lint_imports(config_filename="pyproject.toml", no_cache=True) == EXIT_STATUS_SUCCESS
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@pytest.mark.parametrize("path", [*FILES, *LABORATORY], ids=name_of)
 def test_nothing_loads_or_runs_code_from_data(path: Path) -> None:
     """No pickle in files or on the wire, no eval: stored bytes are data."""
     tree = ast.parse(path.read_text())

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -53,6 +54,12 @@ def texts() -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(ROOT)), data.decode(errors="replace")
 
 
+def projects() -> list[dict[str, Any]]:
+    """Return what Rewake and its laboratory say of themselves."""
+    files = [ROOT / "pyproject.toml", ROOT / "lab" / "pyproject.toml"]
+    return [tomllib.loads(file.read_text())["project"] for file in files]
+
+
 def test_no_file_holds_the_address_of_a_package_registry() -> None:
     """Where packages come from is the business of each machine."""
     assert [name for name, text in texts() if _REGISTRIES.search(text)] == []
@@ -73,30 +80,45 @@ def test_constraints_and_lock_files_name_no_host() -> None:
 
 def test_every_dependency_has_a_tested_version() -> None:
     """A constraint that is missing would let an untested version in."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    wanted = [*project["dependencies"], *chain.from_iterable(extras)]
+    wanted = []
+    for project in projects():
+        extras = project.get("optional-dependencies", {}).values()
+        wanted += [*project["dependencies"], *chain.from_iterable(extras)]
     constrained = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     names = {re.split(r"[^\w-]", requirement)[0] for requirement in wanted}
-    assert names - set(constrained) == set()
+    assert names - set(constrained) == {"rewake"}
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+@pytest.mark.parametrize("package", ["src/rewake", "lab/rewake_lab"])
+def test_the_package_says_that_it_is_typed(package: str) -> None:
     """Type checkers ignore the annotations of a package without this file."""
-    assert (ROOT / "src" / "rewake" / "py.typed").is_file()
+    assert (ROOT / package / "py.typed").is_file()
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    """pyproject.toml and the package agree."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == rewake.__version__
+    """Both projects and the package agree; the laboratory fits this Rewake and no other."""
+    assert {project["version"] for project in projects()} == {rewake.__version__}
+    laboratory = projects()[1]
+    assert f"rewake[spark,report]=={rewake.__version__}" in laboratory["dependencies"]
+
+
+def test_what_users_install_has_no_laboratory_in_it() -> None:
+    """No benchmark, no program in another language, no paper: the wheel is of these folders."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert folders == ["src/rewake", "src/pyspark_rewake"]
+    packed = [path for path in tracked() if path.is_relative_to(ROOT / "src")]
+    assert {path.suffix or path.name for path in packed} == {".py", ".typed", ".properties"}
+    words = re.compile(r"bench|nexmark|reproduce|peers")
+    assert [str(path) for path in packed if words.search(str(path.relative_to(ROOT)))] == []
 
 
 def test_no_source_file_is_too_long_to_read() -> None:
     """At 600 lines a file is split by noun."""
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
-        for path in (ROOT / "src").rglob("*.py")
+        for folder in ("src", "lab")
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert {name: length for name, length in lengths.items() if length >= 600} == {}
 

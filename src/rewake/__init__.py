@@ -42,8 +42,6 @@ _PLACES = {
     "FileSink": "rewake.connectors.file_sink",
     "ItemSource": "rewake.connectors.item_stream",
     "ItemStream": "rewake.connectors.item_stream",
-    "NexmarkSource": "rewake.connectors.nexmark.source",
-    "NexmarkStream": "rewake.connectors.nexmark.stream",
     "Postgres": "rewake.connectors.databases",
     "SqlSink": "rewake.connectors.sql_sink",
     "Sqlite": "rewake.connectors.databases",

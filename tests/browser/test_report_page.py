@@ -10,23 +10,23 @@ from random import Random
 import pytest
 from chromium import Chromium, chromium_path
 from sample_drill import sample_drill
-from sample_experiment import TOY, toy
 
-from rewake.lab.bench import engine
-from rewake.lab.bench.peers.job import Workload
-from rewake.lab.bench.peers.run import COLUMNS, Figure, Outcome
-from rewake.lab.bench.peers.table import about
-from rewake.lab.bench.recover_within import Evidence
-from rewake.lab.bench.recover_within_report import show
-from rewake.lab.bench.recover_within_runs import Case, Drilled, Ran
-from rewake.lab.bench.report import write_bench_report
-from rewake.lab.bench.rows import Row
-from rewake.lab.drill.report import write_report
-from rewake.lab.report import facts_now
-from rewake.lab.reproduce import pages as reproduced
-from rewake.lab.reproduce.experiment import Setting
-from rewake.lab.reproduce.registry import Entry
-from rewake.lab.reproduce.run import run_one
+from rewake.drill.report import write_report
+from rewake.report import facts_now
+from rewake_lab.bench import engine
+from rewake_lab.bench.peers.job import Workload
+from rewake_lab.bench.peers.run import COLUMNS, Figure, Outcome
+from rewake_lab.bench.peers.table import about
+from rewake_lab.bench.recover_within import Evidence
+from rewake_lab.bench.recover_within_report import show
+from rewake_lab.bench.recover_within_runs import Case, Drilled, Ran
+from rewake_lab.bench.report import write_bench_report
+from rewake_lab.bench.rows import Row
+from rewake_lab.reproduce import pages as reproduced
+from rewake_lab.reproduce.experiment import Setting
+from rewake_lab.reproduce.registry import Entry
+from rewake_lab.reproduce.run import run_one
+from sample_experiment import TOY, toy
 
 pytestmark = [
     pytest.mark.browser,

@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 
 from rewake.connectors import ItemSource, ItemStream
+from rewake.drill.compare import compare
 from rewake.graph.query import Query
-from rewake.lab.drill.compare import compare
-from rewake.lab.drill.verdict import Verdict
+from rewake.oracle.verdict import Verdict
 
 COUNTED = pa.schema([("item_id", pa.int32()), ("n", pa.int64()), ("total", pa.int64())])
 

@@ -12,12 +12,12 @@ import pytest
 from node_functions import doubled
 
 import rewake
-from rewake.lab.oracle import Punctuation
-from rewake.lab.oracle_operators import resample, sessions, sort
 from rewake.model.stream_event import END_OF_TIME
 from rewake.net.kill_points import Fault
 from rewake.net.processes import Processes
 from rewake.net.running import RunningQuery
+from rewake.oracle.aggregates import Punctuation
+from rewake.oracle.operators import resample, sessions, sort
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 ROWS = 4_000

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from drill_vocabulary import until
 
+from rewake.drill.promise import explained
+from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
-from rewake.lab.drill.promise import explained
-from rewake.lab.drill.queries import ItemDrill
 from rewake.net.calibration import kept_rates
 from rewake.net.recoveries import KeptRecovery, kept_recoveries
 from rewake.net.running import RunningQuery, start_processes

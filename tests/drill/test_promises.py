@@ -6,8 +6,8 @@ from statistics import median
 import pytest
 from promised_drills import PromisedJoin, PromisedProcess
 
-from rewake.lab.drill.run import DrillResult, run_drill
-from rewake.lab.drill.when import Strike
+from rewake.drill.run import DrillResult, run_drill
+from rewake.drill.when import Strike
 from rewake.net.processes import Processes
 
 # A machine that has other things to do takes longer, and not by a little.

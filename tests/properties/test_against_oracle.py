@@ -16,7 +16,7 @@ from aggregate_cases import (
 from aggregate_runs import TRIED, failure_free
 from hypothesis import given
 
-from rewake.lab.oracle import Punctuation, aggregate_with_late
+from rewake.oracle.aggregates import Punctuation, aggregate_with_late
 
 
 def _oracle(case: Case) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -20,8 +20,8 @@ from program_cases import ProgramLife, run
 from test_approaches import PRECISE, check_no_crash_shows
 from test_sessions import SessionCase, forgetting_keys
 
-from rewake.lab.oracle import Punctuation, aggregate_with_late
 from rewake.operators.functions import Count, Sum, UserDefined
+from rewake.oracle.aggregates import Punctuation, aggregate_with_late
 
 
 def _added(state: Any, value: Any) -> Any:

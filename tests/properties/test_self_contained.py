@@ -24,7 +24,7 @@ from self_contained_cases import (
 )
 from test_against_oracle import _agree
 
-from rewake.lab.oracle import running
+from rewake.oracle.aggregates import running
 from rewake.recovery.self_contained_order import in_key_order
 
 

@@ -30,11 +30,11 @@ from keyed_cases import (
 from program_cases import ProgramCase, ProgramLife, lives_of, run
 from test_approaches import PRECISE, check_no_crash_shows, check_same
 
-from rewake.lab.oracle import results_of
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.session import operator as sessions
 from rewake.operators.session.operator import Sessions, SessionSpec
 from rewake.operators.session.window import session
+from rewake.oracle.aggregates import results_of
 
 
 @dataclass(frozen=True)

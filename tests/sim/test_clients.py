@@ -1,10 +1,10 @@
 """Clients of streams that keep no history, in the simulator."""
 
-from rewake.lab.nexmark.drill import NexmarkDrill
 from rewake.node.limits import NodeLimits
 from rewake.sim.check import check_client
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.world import World
+from rewake_lab.nexmark.drill import NexmarkDrill
 
 # Little memory: what a client asks for is soon in the log only.
 LIMITS = NodeLimits(queue_bytes=500, window_bytes=500, turns_per_trim=1)

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 
-from rewake.lab.simulation import simulate
+from rewake.drill.simulation import simulate
 
 SEEDS = (1, 7, 11, 30, 53, 68)
 PROGRAM = f"""
 import json
-from rewake.lab.simulation import simulate
+from rewake.drill.simulation import simulate
 print(json.dumps([simulate(seed).trace_hash for seed in {SEEDS}]))
 """
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from rewake.lab.simulation import simulate
+from rewake.drill.simulation import simulate
 from rewake.operators.join.operator import Join
 from rewake.operators.keyed.operator import KeyedProcess
 from rewake.operators.resampling.operator import Resample

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rewake.lab.simulation import simulate
+from rewake.drill.simulation import simulate
 from rewake.log.commands import Confirm
 from rewake.log.frame import Section, TurnRecord
 from rewake.log.host import DirectWriter

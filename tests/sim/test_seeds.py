@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from rewake.lab.simulation import simulate
+from rewake.drill.simulation import simulate
 
 SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
 SEEDS, CHUNKS = 500, 50

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from task_vocabulary import alive, until
 
-from rewake.lab.drill.queries import ItemDrill
-from rewake.lab.drill.run import DrillResult, run_drill
-from rewake.lab.drill.starting_gun import fire
-from rewake.lab.drill.when import Strike
+from rewake.drill.queries import ItemDrill
+from rewake.drill.run import DrillResult, run_drill
+from rewake.drill.starting_gun import fire
+from rewake.drill.when import Strike
 from rewake.net.running import RunningQuery
 from rewake.spark.job import SparkNodes
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from task_vocabulary import until
 
 import rewake
-from rewake.lab import oracle
+from rewake.oracle import aggregates as oracle
 from rewake.spark.structured import divide, hosting
 from rewake.spark.structured.divide import Divider
 

@@ -13,8 +13,8 @@ _CLUSTER = """
 from pathlib import Path
 from query_vocabulary import assert_right, run_on, small
 from task_vocabulary import kill, parent, until
-from rewake.lab.drill.run import Watcher
-from rewake.lab.drill.starting_gun import fire
+from rewake.drill.run import Watcher
+from rewake.drill.starting_gun import fire
 from rewake.net.running import RunningQuery
 from rewake.spark import local_session
 from rewake.spark.job import SparkNodes

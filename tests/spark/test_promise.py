@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 from query_vocabulary import assert_right, run_on
 
-from rewake.lab.bench.recover_within_streams import ShapedDrill
-from rewake.lab.drill.when import Strike
+from rewake.drill.when import Strike
 from rewake.net.recoveries import kept_recoveries
+from rewake_lab.bench.recover_within_streams import ShapedDrill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,8 +24,8 @@ from query_vocabulary import (
 from task_vocabulary import alive, require_spark, until
 
 import rewake
-from rewake.lab.drill.run import Watcher
-from rewake.lab.drill.starting_gun import fire
+from rewake.drill.run import Watcher
+from rewake.drill.starting_gun import fire
 from rewake.model.errors import QueryFailed
 from rewake.net.running import RunningQuery
 from rewake.spark.job import SparkNodes

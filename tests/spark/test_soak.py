@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from query_vocabulary import assert_right, run_on
 
-from rewake.lab.drill.queries import ItemDrill
-from rewake.lab.drill.when import Strike
+from rewake.drill.queries import ItemDrill
+from rewake.drill.when import Strike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,6 @@ import typer
 
 from rewake import __version__
 from rewake.cli.backup import backup, restore
-from rewake.cli.bench import bench
 from rewake.cli.demo import demo
 from rewake.cli.doctor import doctor
 from rewake.cli.drill import drill
@@ -24,8 +23,8 @@ from rewake.cli.exit_codes import ExitCode, exit_code_of
 from rewake.cli.explain import explain
 from rewake.cli.inspect import inspect
 from rewake.cli.migrate import migrate
+from rewake.cli.others import add_commands_of_others
 from rewake.cli.report import REPORT_HELP, report
-from rewake.cli.reproduce import REPRODUCE_HELP, reproduce
 from rewake.cli.simulate import SIMULATE_HELP, simulate
 from rewake.model.errors import RewakeError
 
@@ -83,7 +82,6 @@ def _help_of(command: Callable[..., None]) -> str:
 
 # --- the commands ----------------------------------------------------------------------------
 
-app.add_typer(bench, name="bench")
 app.command("doctor", help=_help_of(doctor))(doctor)
 app.command("demo", help=_help_of(demo))(demo)
 app.command("drill", help=_help_of(drill))(drill)
@@ -93,8 +91,8 @@ app.command("restore", help=_help_of(restore))(restore)
 app.command("migrate", help=_help_of(migrate))(migrate)
 app.command("explain", help=_help_of(explain))(explain)
 app.add_typer(inspect, name="inspect")
-app.command("reproduce", help=REPRODUCE_HELP)(reproduce)
 app.command("simulate", help=SIMULATE_HELP)(simulate)
+add_commands_of_others(app)
 
 
 def main() -> None:

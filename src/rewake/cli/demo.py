@@ -45,8 +45,8 @@ def demo(
     """
     from random import Random  # noqa: PLC0415 (keeps --help fast)
 
-    from rewake.lab.drill.queries import ItemDrill  # noqa: PLC0415
-    from rewake.lab.drill.when import parse  # noqa: PLC0415
+    from rewake.drill.queries import ItemDrill  # noqa: PLC0415
+    from rewake.drill.when import parse  # noqa: PLC0415
 
     check_place(on)
     drill = ItemDrill(

@@ -13,7 +13,7 @@ from rewake.cli.paths import path_of
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from rewake.lab.drill.drill import Drill
+    from rewake.drill.drill import Drill
 
 _OPTIONS = {
     "tuples": "--tuples",
@@ -29,8 +29,8 @@ _OPTIONS = {
 _Query = Annotated[
     str,
     typer.Argument(
-        help="items, items-sharded, nexmark:q1 to q8 and q12, or a Python file that defines "
-        "`query`."
+        help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
+        "nexmark:q1 to q8 and q12."
     ),
 ]
 _Kill = Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")]
@@ -137,7 +137,7 @@ def _one(
 ) -> dict[str, Any]:
     from random import Random  # noqa: PLC0415 (keeps --help fast)
 
-    from rewake.lab.drill.when import parse  # noqa: PLC0415
+    from rewake.drill.when import parse  # noqa: PLC0415
 
     random = Random(seed)
     wanted = [parse(text, "kill", random) for text in kills]
@@ -146,8 +146,8 @@ def _one(
 
 
 def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":
-    from rewake.lab.drill.files import FileDrill  # noqa: PLC0415 (keeps --help fast)
-    from rewake.lab.drill.queries import built_in  # noqa: PLC0415
+    from rewake.drill.files import FileDrill  # noqa: PLC0415 (keeps --help fast)
+    from rewake.drill.queries import built_in  # noqa: PLC0415
 
     if not query.endswith(".py"):
         return built_in(query, seed=seed, **settings)
@@ -160,7 +160,7 @@ def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":
 
 
 def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:
-    from rewake.lab.drill.summary import over_repeats  # noqa: PLC0415
+    from rewake.drill.summary import over_repeats  # noqa: PLC0415
 
     over_all = over_repeats(summaries)
     if as_json:
@@ -182,6 +182,6 @@ def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _print_points(as_json: bool) -> None:
-    from rewake.lab.drill.when import NODE_POINTS  # noqa: PLC0415
+    from rewake.drill.when import NODE_POINTS  # noqa: PLC0415
 
     typer.echo(json.dumps(list(NODE_POINTS)) if as_json else "\n".join(NODE_POINTS))

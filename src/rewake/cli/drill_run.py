@@ -15,9 +15,9 @@ from rewake.cli.drill_view import DrillView, drill_view
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from rewake.lab.drill.drill import Drill
-    from rewake.lab.drill.run import DrillResult
-    from rewake.lab.drill.when import Strike
+    from rewake.drill.drill import Drill
+    from rewake.drill.run import DrillResult
+    from rewake.drill.when import Strike
     from rewake.net.kill_points import Fault
     from rewake.net.processes import Launcher
 
@@ -76,11 +76,11 @@ def run_once(
     title: str = "Drill",
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
-    from rewake.lab.drill.report import write_report  # noqa: PLC0415 (slow to import)
-    from rewake.lab.drill.run import observe, run_drill  # noqa: PLC0415
-    from rewake.lab.drill.summary import summary  # noqa: PLC0415
-    from rewake.lab.drill.when import Strike, check_nodes  # noqa: PLC0415
-    from rewake.lab.report import facts_now, require_charts  # noqa: PLC0415
+    from rewake.drill.report import write_report  # noqa: PLC0415 (slow to import)
+    from rewake.drill.run import observe, run_drill  # noqa: PLC0415
+    from rewake.drill.summary import summary  # noqa: PLC0415
+    from rewake.drill.when import Strike, check_nodes  # noqa: PLC0415
+    from rewake.report import facts_now, require_charts  # noqa: PLC0415
 
     nodes = [node.name for node in drill.build().plan().nodes]
     check_nodes(wanted, nodes)

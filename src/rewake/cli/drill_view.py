@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rewake.lab.drill.run import DrillResult
+    from rewake.drill.run import DrillResult
 
 
 class DrillView:
@@ -34,8 +34,8 @@ class DrillView:
 
     def progress(self, result: DrillResult, read: int) -> None:
         """What a run looks like now."""
-        from rewake.lab.drill.lateness import late_in_short  # noqa: PLC0415 (slow to import)
-        from rewake.lab.drill.promise import in_short, standing  # noqa: PLC0415
+        from rewake.drill.lateness import late_in_short  # noqa: PLC0415 (slow to import)
+        from rewake.drill.promise import in_short, standing  # noqa: PLC0415
 
         for blow in result.blows[self._blows :]:
             verb = "kill -9" if blow.action == "kill" else "kill -STOP"

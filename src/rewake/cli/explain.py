@@ -31,8 +31,8 @@ def explain(
     query: Annotated[
         str,
         typer.Argument(
-            help="items, items-sharded, nexmark:q1 to q8 and q12, or a Python file that defines "
-            "`query`."
+            help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
+            "nexmark:q1 to q8 and q12."
         ),
     ],
     svg: Annotated[
@@ -67,10 +67,10 @@ def explain(
     (tuples to replay), T (the input position from which), the rates, the prediction and the margin.
     Of a query that has not run, what the promise allows, by rates measured on this machine (1 s).
     """
-    from rewake.lab.drill.files import load_query  # noqa: PLC0415 (keeps --help fast)
-    from rewake.lab.drill.lateness import late_in_folder  # noqa: PLC0415
-    from rewake.lab.drill.promise import explained  # noqa: PLC0415
-    from rewake.lab.drill.queries import built_in  # noqa: PLC0415
+    from rewake.drill.files import load_query  # noqa: PLC0415 (keeps --help fast)
+    from rewake.drill.lateness import late_in_folder  # noqa: PLC0415
+    from rewake.drill.promise import explained  # noqa: PLC0415
+    from rewake.drill.queries import built_in  # noqa: PLC0415
 
     if query.endswith(".py") and recover_within is not None:
         raise UsageError(f"{query} says itself what it promises; leave out --recover-within")

@@ -1,5 +1,6 @@
 """`rewake report`: the page of a run again, from what was kept of it."""
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -30,21 +31,21 @@ def report(
     ] = None,
 ) -> None:
     """Make the page of a run again."""
-    from rewake.lab.bench.recover_within_report import KIND as PROMISES  # noqa: PLC0415
-    from rewake.lab.bench.recover_within_report import promises_page  # noqa: PLC0415
-    from rewake.lab.bench.report import KIND as BENCH  # noqa: PLC0415 (keeps --help fast)
-    from rewake.lab.bench.report import bench_page  # noqa: PLC0415
-    from rewake.lab.drill.kept import KIND as DRILL  # noqa: PLC0415
-    from rewake.lab.drill.report import drill_page  # noqa: PLC0415
-    from rewake.lab.report import Raw, find_data, require_charts  # noqa: PLC0415
+    from rewake.drill.kept import KIND as DRILL  # noqa: PLC0415 (keeps --help fast)
+    from rewake.drill.report import drill_page  # noqa: PLC0415
     from rewake.model.errors import UsageError  # noqa: PLC0415
+    from rewake.report import Raw, find_data, require_charts  # noqa: PLC0415
 
     require_charts()
-    pages = {BENCH: bench_page, DRILL: drill_page, PROMISES: promises_page}
+    # Other packages bring pages of their own; the name of each is the kind that it shows.
+    brought = {each.name: each for each in entry_points(group="rewake.reports")}
     data, page = find_data(folder)
     raw = Raw.read(data)
-    if raw.kind not in pages:
+    if raw.kind != DRILL and raw.kind not in brought:
+        known = ", ".join((DRILL, *brought))
         raise UsageError(
-            f"{folder} holds a run of kind {raw.kind!r}; this command knows {', '.join(pages)}"
+            f"{folder} holds a run of kind {raw.kind!r}; this command knows {known} "
+            "(runs of benchmarks need rewake-lab)"
         )
-    typer.echo(pages[raw.kind](raw).write(to if to is not None else page))
+    show = drill_page if raw.kind == DRILL else brought[raw.kind].load()
+    typer.echo(show(raw).write(to if to is not None else page))

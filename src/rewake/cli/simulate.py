@@ -52,7 +52,7 @@ def _run(seeds: list[int], story: bool) -> list["Outcome"]:
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
     from rich.progress import track  # noqa: PLC0415 (keeps --help fast)
 
-    from rewake.lab.simulation import simulate as run  # noqa: PLC0415 (keeps --help fast)
+    from rewake.drill.simulation import simulate as run  # noqa: PLC0415 (keeps --help fast)
 
     if story:
         return [run(seed, listener=typer.echo) for seed in seeds]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rewake.connectors.item_stream import ItemSource, ItemStream
     from rewake.connectors.log_stream import StreamSource
     from rewake.connectors.memory import Batches
-    from rewake.connectors.nexmark.source import NexmarkSource
-    from rewake.connectors.nexmark.stream import NexmarkStream
     from rewake.connectors.parts import read_parts
     from rewake.connectors.sql_sink import SqlSink
 
@@ -33,8 +31,6 @@ __all__ = [
     "Files",
     "ItemSource",
     "ItemStream",
-    "NexmarkSource",
-    "NexmarkStream",
     "Postgres",
     "SqlSink",
     "Sqlite",
@@ -49,8 +45,6 @@ _PLACES = {
     "Files": "files",
     "ItemSource": "item_stream",
     "ItemStream": "item_stream",
-    "NexmarkSource": "nexmark.source",
-    "NexmarkStream": "nexmark.stream",
     "Postgres": "databases",
     "SqlSink": "sql_sink",
     "Sqlite": "databases",

@@ -3,7 +3,7 @@
 The archive is what durable means: every frame that a node was told is durable, or that a later
 attempt found in the log.  A frame in it never changes; two writers that both completed a frame with
 the same sequence would be found here.  What the archive holds in the end is judged by an oracle
-(`rewake.lab.simulation`), which must not live here: the engine's host cannot judge the engine.
+(`rewake.drill.simulation`), which must not live here: the engine's host cannot judge the engine.
 """
 
 from __future__ import annotations

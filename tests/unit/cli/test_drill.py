@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 
 from rewake.cli.app import app, main
 from rewake.connectors import StreamSource
-from rewake.lab.drill import queries
-from rewake.lab.drill.item_oracle import Expected, expected_windows
-from rewake.lab.drill.when import NODE_POINTS
-from rewake.lab.report import charts
+from rewake.drill import queries
+from rewake.drill.when import NODE_POINTS
+from rewake.oracle.items import Expected, expected_windows
+from rewake.report import charts
 
 SMALL = ["--tuples", "40000", "--keys", "400", "--rate", "100000", "--on", "processes"]
 VERDICT = ("lost", "duplicated", "reordered", "wrong")

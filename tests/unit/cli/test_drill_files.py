@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rewake.cli.app import app, main
-from rewake.lab.drill import files
+from rewake.drill import files
 
 HEAD = """
 import pyarrow as pa

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rewake.lab.drill.queries import ItemDrill
-from rewake.lab.drill.run import Watcher
+from rewake.drill.queries import ItemDrill
+from rewake.drill.run import Watcher
 from rewake.model.errors import UsageError
 from rewake.net.addresses import is_loopback, is_wildcard
 from rewake.net.listener import CannotListen, address_towards

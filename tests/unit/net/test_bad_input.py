@@ -21,8 +21,8 @@ from google_crc32c import value as crc32c
 
 import rewake
 from rewake.connectors import FileSink, read_parts
+from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
-from rewake.lab.drill.queries import ItemDrill
 from rewake.model.errors import OperatingFault, QueryFailed, StorageFault, UsageError
 from rewake.net.authentication import Token
 from rewake.net.client import Endpoint, Subscription

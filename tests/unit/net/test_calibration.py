@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rewake.lab.drill.queries import ItemDrill
+from rewake.drill.queries import ItemDrill
 from rewake.model.errors import OperatingFault
 from rewake.net.calibration import (
     HOPS_MS,

@@ -19,7 +19,7 @@ from net_vocabulary import TOKEN, Recorder, frame_of, world
 from shard_vocabulary import executors
 
 import rewake
-from rewake.lab.drill.queries import ItemDrill
+from rewake.drill.queries import ItemDrill
 from rewake.model.errors import OperatingFault
 from rewake.net.authentication import Handshake
 from rewake.net.client import Endpoint, Subscription, subscribe

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rewake
-from rewake.lab.drill.queries import ItemDrill
+from rewake.drill.queries import ItemDrill
 
 PATIENCE_SECONDS = 40.0
 

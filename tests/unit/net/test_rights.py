@@ -18,8 +18,8 @@ import pytest
 from net_vocabulary import SAMPLES, TOKEN, Recorder
 
 import rewake
+from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
-from rewake.lab.drill.queries import ItemDrill
 from rewake.model.errors import UsageError
 from rewake.net.authentication import Token
 from rewake.net.client import Endpoint

@@ -50,7 +50,7 @@ def log(
     Exits with 1 when the log is damaged: the report says where, what can be saved and what to do.
     """
     from rewake.cli.inspect.log import log_object, print_log  # noqa: PLC0415 (keeps --help fast)
-    from rewake.lab.inspection import Selection, inspect_log  # noqa: PLC0415
+    from rewake.inspection.log import Selection, inspect_log  # noqa: PLC0415
 
     if last is not None and first is not None:
         raise UsageError("give --last or --from, not both")
@@ -74,7 +74,7 @@ def checkpoint(
         checkpoint_object,
         print_checkpoint,
     )
-    from rewake.lab.inspection_checkpoint import inspect_checkpoint  # noqa: PLC0415
+    from rewake.inspection.checkpoint import inspect_checkpoint  # noqa: PLC0415
 
     found = inspect_checkpoint(paths, windows)
     if as_json:

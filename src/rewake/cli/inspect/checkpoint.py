@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rewake.cli.inspect.rendering import bytes_text, described, print_facts, wide_console
-from rewake.lab.inspection_checkpoint import CheckpointInspection
+from rewake.inspection.checkpoint import CheckpointInspection
 
 __all__ = ["checkpoint_object", "print_checkpoint"]
 

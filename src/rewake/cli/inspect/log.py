@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rewake.cli.inspect.rendering import bytes_text, described, print_facts, wide_console
-from rewake.lab.inspection import FORMAT_VERSION, FrameFacts, LogInspection
+from rewake.inspection.log import FORMAT_VERSION, FrameFacts, LogInspection
 from rewake.log.layout import segment_id
 
 __all__ = ["log_object", "print_log"]

@@ -1,0 +1,1 @@
+"""What Spark itself offers for the same work; the only place here that sees pyspark."""

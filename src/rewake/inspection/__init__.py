@@ -1,0 +1,1 @@
+"""What logs and checkpoints hold, every checksum verified, for `rewake inspect`."""

@@ -1,1 +1,0 @@
-"""Workloads, the oracle, demonstrations and benchmarks: what drives Rewake and judges it."""

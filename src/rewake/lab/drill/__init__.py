@@ -1,1 +1,0 @@
-"""Drills: run a query, break it on purpose, and compare what came out with what should have."""

@@ -1,0 +1,162 @@
+"""The page of a run: self-contained, escaped, drawn in the page's own colours."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rewake.model.errors import UsageError
+from rewake.report import (
+    Card,
+    Cell,
+    Facts,
+    Limit,
+    Mark,
+    Page,
+    Raw,
+    data_folder,
+    external_references,
+    facts_now,
+    find_data,
+)
+
+FACTS = Facts("2026-01-02 03:04 UTC", "1.0", "3.11", "Linux 6", "a processor", 2, 2**32, 0.5)
+
+
+def page(title: str = "A run") -> Page:
+    return Page(title, "rewake demo", facts=FACTS)
+
+
+def test_a_page_with_everything_needs_nothing_but_itself(tmp_path: Path) -> None:
+    """Each kind of part leaves no reference to the outside, and the page is small."""
+    made = page()
+    made.heading("A section").text("Words.\n\nMore words.", tone="soft")
+    made.cards([Card("lost", 0, "good", "a note"), ("tuples", 1_234_567)])
+    made.table("Rows", ["node", "ms"], [["a", 1.5], ["b", Cell(None)]], note="In milliseconds.")
+    made.settings("Settings", {"rate": 1e6, "approach": None})
+    made.chart("Line", {"x": [0, 1], "y": [1.0, 2.0]}, x="x", y="y", marks=[Mark(0.5, "kill a")])
+    made.svg("Picture", "<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'></svg>")
+    made.vega("Own", {"data": {"values": [{"a": 1}]}, "mark": "point",
+                      "encoding": {"x": {"field": "a", "type": "quantitative"}}})  # fmt: skip
+    text = made.write(tmp_path / "new" / "page.html").read_text()
+    assert external_references(text) == []
+    assert len(text) < 100_000
+    for said in ("1,234,567", "kill a", "rewake demo", "a processor", "In milliseconds."):
+        assert said in text
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["page.html"]
+
+
+def test_what_callers_say_is_text_and_not_markup() -> None:
+    """Names of nodes and queries may hold anything."""
+    bad = "<b onclick='x'>&\"'"
+    made = page(bad).text(bad).heading(bad).cards([(bad, bad)]).table(bad, [bad], [[bad]])
+    made.settings(bad, {bad: bad})
+    made.chart(bad, {"x": [0], "y": [1]}, x="x", y="y", x_title=bad, marks=[Mark(0, bad)])
+    assert "<b onclick" not in made.html()
+    assert external_references(made.html()) == []
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [
+        "<script>1</script>",
+        "<svg><image href='https://example.org/a.png'/></svg>",
+        "<svg><use xlink:href='other.svg#a'/></svg>",
+        "<svg onload='x()'></svg>",
+        "<svg><rect style='fill:url(https://example.org/a)'/></svg>",
+        "<svg><style>@import 'a.css';</style></svg>",
+        "<svg><foreignObject><iframe></iframe></foreignObject></svg>",
+        "<svg><a href='https://example.org'></a></svg>",
+    ],
+)
+def test_a_picture_that_loads_or_runs_something_is_refused(outside: str, tmp_path: Path) -> None:
+    """The page is not written at all then."""
+    assert external_references(outside)
+    with pytest.raises(UsageError, match="more than its own file"):
+        page().svg("", outside).write(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_do_not_share_identifiers() -> None:
+    """The clip of one picture must not be looked up in another, which may be hidden."""
+    svg = "<svg><clipPath id='c'/><g clip-path='url(#c)'/><use href='#c'/></svg>"
+    text = page().svg("", svg).svg("", svg).html()
+    for prefix in ("p1-", "p2-"):
+        assert text.count(f"id='{prefix}c'") == text.count(f"url(#{prefix}c)") == 1
+        assert f"href='#{prefix}c'" in text
+    found = re.findall(r"""\bid=["']([^"']+)""", page().chart(
+        "A", {"x": [0, 1], "y": [0, 1]}, x="x", y="y").html())  # fmt: skip
+    assert len(found) == len(set(found))
+
+
+def test_charts_use_the_colours_of_the_page() -> None:
+    """No colour of their own: the same drawing is for light, dark and paper."""
+    table = pa.table({"x": [0, 1, 0, 1], "y": [1, 2, 3, 4], "who": ["a", "a", "b", "b"]})
+    text = page().chart("A", table, x="x", y="y", series="who", limits=[Limit(3, "Q")]).html()
+    body = text.split("</style>")[1]
+    drawn = set(re.findall(r"""(?:fill|stroke)=["']([^"']+)""", body))
+    assert {each for each in drawn if not each.startswith("var(")} <= {"none", "transparent"}
+    assert any("--series-2" in each for each in drawn)
+
+
+def test_a_long_line_is_thinned_but_keeps_its_extremes() -> None:
+    """A spike of one point among a million is what a reader looks for."""
+    values = np.sin(np.arange(200_000) / 5000)
+    values[77_777] = 50.0
+    values[123_456] = -50.0
+    text = page().chart("A", {"x": np.arange(200_000), "y": values}, x="x", y="y").html()
+    assert len(text) < 100_000
+    # Both ends of the scale are drawn: a path reaches the top and the bottom of the chart.
+    heights = [float(each) for each in re.findall(r"L[\d.]+,([\d.]+)", text)]
+    assert max(heights) - min(heights) > 100
+
+
+def test_gaps_zeroes_and_other_scales_can_be_drawn() -> None:
+    """None and NaN are gaps; what a logarithm cannot show is one too."""
+    data = {"x": [1, 2, 3, 4], "a": [None, 1.0, 0.0, 1e6], "b": [float("nan")] * 4}
+    for kind in ("linear", "log", "symlog"):
+        text = page().chart("A", data, x="x", y=["a", "b"], y_scale=kind).html()
+        assert "NaN" not in text
+    for drawn in ("bar", "point", "step"):
+        assert "<svg" in page().chart("A", data, x="x", y=["a", "b"], kind=drawn).html()
+    assert "<svg" in page().chart("A", {"x": [], "y": []}, x="x", y="y").html()
+
+
+def test_mistakes_of_callers_are_named() -> None:
+    """A column that is not there, a row that does not fit."""
+    with pytest.raises(UsageError, match="no column 'z' to draw; there are x, y"):
+        page().chart("A", {"x": [1], "y": [1]}, x="x", y="z")
+    with pytest.raises(UsageError, match="2 columns, but a row has 1"):
+        page().table("A", ["a", "b"], [["only"]])
+
+
+def test_what_was_kept_is_read_back(tmp_path: Path) -> None:
+    """Tables, words and facts; and the folder is found from the run's own."""
+    folder = data_folder(tmp_path / "report.html")
+    raw = Raw("bench", "rewake x", facts_now(), {"title": "T"}, {"t": pa.table({"a": [1, 2]})})
+    raw.write(folder)
+    assert Raw.read(folder) == raw
+    assert find_data(tmp_path) == (folder, tmp_path / "report.html")
+    assert find_data(folder) == (folder, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (None, "does not hold the data of a run"),
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"format": 99}', "format 99"),
+        ('{"format": 1}', "is damaged"),
+    ],
+)
+def test_a_folder_that_cannot_be_read_says_why(
+    manifest: str | None, said: str, tmp_path: Path
+) -> None:
+    """Nothing there, not JSON, of another time."""
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(UsageError, match=said):
+        Raw.read(tmp_path)
