@@ -74,7 +74,7 @@ def refused() -> list[str]:
     from fuzz.operators import operator
     from fuzz.seeds import histories
     from rewake.model.errors import RewakeError
-    from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+    from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
     from rewake.recovery.policies.policy import OpenOnly
 
     stories = []

@@ -10,11 +10,11 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
+from rewake.log.files.index import ENTRY_SIZE
+from rewake.log.files.layout import segment_id
+from rewake.log.files.mark import SLOT_SIZE
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import HEADER_SIZE, MAGIC, TRAILER_SIZE
-from rewake.log.index import ENTRY_SIZE
-from rewake.log.layout import segment_id
-from rewake.log.mark import SLOT_SIZE
-from rewake.log.segment import SEGMENT_HEADER_SIZE
 
 __all__ = ["repaired", "sealed_frame", "sealed_wire"]
 

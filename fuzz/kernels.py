@@ -15,7 +15,7 @@ __all__ = ["use_python_kernels"]
 def use_python_kernels() -> None:
     """Do so in this process, before any operator is imported."""
     if os.environ.setdefault("NUMBA_DISABLE_JIT", "1") == "1":
-        import rewake.operators.prefetch as module
+        import rewake.operators.columns.prefetch as module
 
         module.prefetch = _no_hint  # an instruction of the processor: Python has none
         # Hashes are meant to wrap around; numpy warns of it where compiled code does not.

@@ -6,12 +6,12 @@ from typing import Final
 
 from fuzz.checksums import repaired
 from fuzz.inputs import DELETE, OVERWRITE, REPAIR, TRUNCATE, Edit
-from rewake.log.host import DirectWriter
 from rewake.log.log import Log
 from rewake.log.memory import Choices, MemoryStore
-from rewake.log.pipeline import Limits, Mode
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import sample_turn
+from rewake.log.writing.host import DirectWriter
+from rewake.log.writing.pipeline import Limits, Mode
 
 __all__ = ["CLOSED_OR_KILLED", "LOGS", "LOG_ID", "Files", "damaged", "honest", "stores_of"]
 

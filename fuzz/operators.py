@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from rewake.log.frame import Frame, decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
-from rewake.operators.windows import count_window, time_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window, time_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import Targets
 

@@ -14,8 +14,8 @@ from fuzz.inputs import (
     stored,
 )  # fmt: skip
 from fuzz.logs import LOGS, honest
+from rewake.log.files.lineage import Lineage, LogRecord, Step
 from rewake.log.frame import Frame, SectionKind, TurnRecord, encode_frame
-from rewake.log.lineage import Lineage, LogRecord, Step
 
 __all__ = ["histories", "seeds", "seeds_for"]
 
@@ -121,8 +121,8 @@ def _results() -> Iterator[bytes]:
 
 def _wire() -> Iterator[bytes]:
     """Every message, cut in several ways; and all frames of an honest handshake."""
-    from rewake.net.authentication import Handshake, Token
-    from rewake.net.wire import Frame, Kind, encode
+    from rewake.net.wire.authentication import Handshake, Token
+    from rewake.net.wire.codec import Frame, Kind, encode
 
     streams = [b"".join(bytes(each) for each in encode(message)) for message in _messages()]
     for cut, stream in enumerate((*streams, b"".join(streams))):

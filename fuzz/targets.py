@@ -27,8 +27,12 @@ from fuzz.inputs import (
 )  # fmt: skip
 from fuzz.logs import CLOSED_OR_KILLED, LOG_ID, LOGS, Files, damaged, honest, stores_of
 from rewake.log.columns import pack_columns, unpack_columns
-from rewake.log.descriptor import read_descriptor
-from rewake.log.floor import read_floor
+from rewake.log.files.descriptor import read_descriptor
+from rewake.log.files.floor import read_floor
+from rewake.log.files.index import read_index
+from rewake.log.files.layout import SegmentId
+from rewake.log.files.mark import first_marks, read_mark
+from rewake.log.files.segment import read_segment_header
 from rewake.log.frame import (
     Frame,
     SectionKind,
@@ -38,24 +42,20 @@ from rewake.log.frame import (
     encode_frame,
     frame_length_before,
 )  # fmt: skip
-from rewake.log.host import DirectWriter
-from rewake.log.index import read_index
-from rewake.log.layout import SegmentId
 from rewake.log.log import Log
-from rewake.log.mark import first_marks, read_mark
 from rewake.log.memory import MemoryStore
-from rewake.log.reader import LogReader
-from rewake.log.segment import read_segment_header
+from rewake.log.reading.reader import LogReader
 from rewake.log.testing import sample_turn
 from rewake.log.verify import verify
+from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import NotALog, RewakeError, UnsupportedVersion
 from rewake.model.stream_event import StreamEvent
 
 if TYPE_CHECKING:
-    from rewake.net.authentication import Handshake
-    from rewake.net.wire import Frame as WireFrame
-    from rewake.net.wire import Limits
-    from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+    from rewake.net.wire.authentication import Handshake
+    from rewake.net.wire.codec import Frame as WireFrame
+    from rewake.net.wire.codec import Limits
+    from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 
 __all__ = ["TARGETS", "Target"]
 
@@ -277,7 +277,7 @@ def _append(files: Files, known: dict[int, _Content] | None) -> None:
 def footprints(data: bytes) -> None:
     """Frames with right checksums and hostile footprints: recover an operator, then use it."""
     from fuzz.operators import operator
-    from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+    from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
     from rewake.recovery.policies.targets import Targets
 
     case, parts = unpack_frames(data)
@@ -320,7 +320,7 @@ def _output_schema(case: int) -> pa.Schema:
 
 def results(data: bytes) -> None:
     """A batch of results."""
-    from rewake.recovery.continuous_eventual_checkpointing import result_batch
+    from rewake.recovery.eventual.engine import result_batch
 
     case = data[0] % 12 if data else 0
     payload = StoredFrame(0, 0, 0, 0, ((SectionKind.RESULTS, data[1:]),))
@@ -335,7 +335,7 @@ def results(data: bytes) -> None:
 
 def wire(data: bytes) -> None:
     """A stream from a peer: the first byte says how it is cut and whether the peer is known."""
-    from rewake.net.wire import AUTHENTICATED, UNAUTHENTICATED
+    from rewake.net.wire.codec import AUTHENTICATED, UNAUTHENTICATED
 
     cut = data[0] if data else 0
     limits = UNAUTHENTICATED if cut % 4 == 3 else AUTHENTICATED
@@ -345,8 +345,8 @@ def wire(data: bytes) -> None:
 
 
 def _receive(stream: bytes, piece: int, limits: "Limits") -> None:
-    from rewake.net.authentication import Handshake, Token
-    from rewake.net.decoder import Decoder
+    from rewake.net.wire.authentication import Handshake, Token
+    from rewake.net.wire.decoder import Decoder
 
     token = Token(b"\7" * 32)  # which no input can know
     ends = [Handshake(token, bytes(32), "a peer", accepting=each) for each in (False, True)]
@@ -365,7 +365,7 @@ def _receive(stream: bytes, piece: int, limits: "Limits") -> None:
 
 
 def _take(frame: "WireFrame", limits: "Limits", ends: "list[Handshake]") -> None:
-    from rewake.net.wire import decode_message, encode
+    from rewake.net.wire.codec import decode_message, encode
 
     if not limits.authenticated:
         for end in ends:

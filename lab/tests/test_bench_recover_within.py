@@ -12,14 +12,14 @@ import pytest
 from rewake.drill.kept import Course
 from rewake.drill.node_history import NodeHistory
 from rewake.model.errors import UsageError
-from rewake.net.processes import Processes
+from rewake.net.queries.processes import Processes
 from rewake.oracle.verdict import Verdict
 from rewake.report import Raw, data_folder, facts_now
-from rewake_lab.bench import recover_within
-from rewake_lab.bench.recover_within import FULL, QUICK, Evidence, Scale, run
-from rewake_lab.bench.recover_within_oracle import Lives, fewest_checks, window_lives
-from rewake_lab.bench.recover_within_report import keep, promises_page, show, shown_over_time
-from rewake_lab.bench.recover_within_runs import (
+from rewake_lab.bench.recover_within.measure import FULL, QUICK, Evidence, Scale, run
+from rewake_lab.bench.recover_within.measure import measure as recover_within
+from rewake_lab.bench.recover_within.oracle import Lives, fewest_checks, window_lives
+from rewake_lab.bench.recover_within.report import keep, promises_page, show, shown_over_time
+from rewake_lab.bench.recover_within.runs import (
     NODE,
     Case,
     Drilled,
@@ -30,7 +30,7 @@ from rewake_lab.bench.recover_within_runs import (
     drills_table,
     run_case,
 )
-from rewake_lab.bench.recover_within_streams import SHAPES, ShapedDrill, ShapedStream
+from rewake_lab.bench.recover_within.streams import SHAPES, ShapedDrill, ShapedStream
 
 CASE = Case(1.0, "uniform", 1_000, 3)
 
@@ -246,7 +246,7 @@ def test_a_wrong_result_is_an_error_and_no_row(
         verdict = Verdict(100, 1, 2, 3, 4)
 
     monkeypatch.setattr(
-        "rewake_lab.bench.recover_within_runs.run_drill", lambda *_args, **_options: Result()
+        "rewake_lab.bench.recover_within.runs.run_drill", lambda *_args, **_options: Result()
     )
     with pytest.raises(WrongResults, match="1 are lost, 2 duplicated, 3 reordered, 4 wrong"):
         run_case(CASE, tmp_path, Processes())

@@ -9,9 +9,7 @@ import pytest
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import OperatingFault
 from rewake.stores import create_log, open_log_reader, open_log_writer
-from rewake_lab.bench import structured
-from rewake_lab.bench.structured import _batch_times, _written
-from rewake_lab.bench.structured_contenders import (
+from rewake_lab.bench.structured.contenders import (
     HEADLINE,
     OURS,
     PER_KEY,
@@ -24,7 +22,9 @@ from rewake_lab.bench.structured_contenders import (
     state_bytes_by_batch,
     state_files,
 )
-from rewake_lab.bench.structured_restart import (
+from rewake_lab.bench.structured.measure import _batch_times, _written
+from rewake_lab.bench.structured.measure import measure as structured
+from rewake_lab.bench.structured.restart import (
     _application,
     descendants,
     first_batch_seconds,

@@ -6,7 +6,7 @@ import pytest
 
 from rewake.drill.run import run_drill
 from rewake.net.kill_points import Fault
-from rewake.net.processes import Processes
+from rewake.net.queries.processes import Processes
 from rewake_lab.nexmark.drill import NexmarkDrill
 from rewake_lab.nexmark.queries import QUERIES
 

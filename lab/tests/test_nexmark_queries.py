@@ -6,8 +6,8 @@ import pytest
 from rewake.drill.drill import Drill
 from rewake.drill.queries import built_in
 from rewake.model.errors import UsageError
+from rewake.node.channels.packets import event_of, packet_in
 from rewake.node.limits import NodeLimits
-from rewake.node.packets import event_of, packet_in
 from rewake.sim.check import check_client
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule

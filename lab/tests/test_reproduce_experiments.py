@@ -6,13 +6,13 @@ import pytest
 
 from rewake.connectors.item_stream import ItemStream
 from rewake.recovery.policies.policy import OpenOnly
-from rewake_lab.reproduce import target_runs
+from rewake_lab.reproduce.cec import target_runs
+from rewake_lab.reproduce.cec.target_runs import Sizes, crash_and_recover, write_upstream
 from rewake_lab.reproduce.driving import Logged, Sink, averages, events, made_batches
 from rewake_lab.reproduce.experiment import Setting
 from rewake_lab.reproduce.open_cost import CONFIGURATIONS, DISK, NATIVE, NET, Workload, measure
-from rewake_lab.reproduce.persistence import CONFIGURATIONS as PERSISTENCE
-from rewake_lab.reproduce.persistence import throughput, tuples_of
-from rewake_lab.reproduce.target_runs import Sizes, crash_and_recover, write_upstream
+from rewake_lab.reproduce.thesis.persistence import CONFIGURATIONS as PERSISTENCE
+from rewake_lab.reproduce.thesis.persistence import throughput, tuples_of
 
 
 def test_the_sink_says_how_many_bytes_it_got() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rewake_lab.reproduce import thesis_model
 from rewake_lab.reproduce.driving import PAPER_EVENT
 from rewake_lab.reproduce.experiment import Row, Setting
-from rewake_lab.reproduce.paced import stay
-from rewake_lab.reproduce.persistence import tuples_of
+from rewake_lab.reproduce.thesis import model as thesis_model
+from rewake_lab.reproduce.thesis.paced import stay
+from rewake_lab.reproduce.thesis.persistence import tuples_of
 
 SIZES = (64, 256, 1024, 4096, 16384)
 

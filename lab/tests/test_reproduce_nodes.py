@@ -8,14 +8,23 @@ import pyarrow as pa
 import pytest
 
 from rewake.model.errors import OperatingFault
-from rewake_lab.reproduce import thesis_fig37, thesis_fig38, thesis_fig310, thesis_table31
-from rewake_lab.reproduce.chain import _node, chain_throughput
 from rewake_lab.reproduce.driving import PAPER_EVENT
 from rewake_lab.reproduce.experiment import Row, Setting
-from rewake_lab.reproduce.gang import Gang
-from rewake_lab.reproduce.persistence import BASELINE, STABLE, cores_here, throughput, tuples_of
-from rewake_lab.reproduce.thesis_fig37 import AT_ONCE, LATER, aggregate_rate
-from rewake_lab.reproduce.thesis_fig310 import PacedBlocks
+from rewake_lab.reproduce.thesis import fig37 as thesis_fig37
+from rewake_lab.reproduce.thesis import fig38 as thesis_fig38
+from rewake_lab.reproduce.thesis import fig310 as thesis_fig310
+from rewake_lab.reproduce.thesis import table31 as thesis_table31
+from rewake_lab.reproduce.thesis.chain import _node, chain_throughput
+from rewake_lab.reproduce.thesis.fig37 import AT_ONCE, LATER, aggregate_rate
+from rewake_lab.reproduce.thesis.fig310 import PacedBlocks
+from rewake_lab.reproduce.thesis.gang import Gang
+from rewake_lab.reproduce.thesis.persistence import (
+    BASELINE,
+    STABLE,
+    cores_here,
+    throughput,
+    tuples_of,
+)
 
 # --- processes ---------------------------------------------------------------------------------
 

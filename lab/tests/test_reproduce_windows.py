@@ -5,12 +5,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rewake.operators.windows import CountWindow, TimeWindow
-from rewake_lab.reproduce import cec_policies, cec_sliding_windows, cec_time_windows, window_kinds
-from rewake_lab.reproduce.cec_policies import ALIKE, BENEFIT, EXTENT, NONE, RARE, REPLAY
+from rewake.operators.windows.specs import CountWindow, TimeWindow
+from rewake_lab.reproduce.cec import policies as cec_policies
+from rewake_lab.reproduce.cec import sliding_windows as cec_sliding_windows
+from rewake_lab.reproduce.cec import time_windows as cec_time_windows
+from rewake_lab.reproduce.cec import window_kinds
+from rewake_lab.reproduce.cec.policies import ALIKE, BENEFIT, EXTENT, NONE, RARE, REPLAY
+from rewake_lab.reproduce.cec.target_runs import Sizes
+from rewake_lab.reproduce.cec.window_kinds import COUNT, KEPT, TIME, Kind
 from rewake_lab.reproduce.experiment import Row, Setting, where
-from rewake_lab.reproduce.target_runs import Sizes
-from rewake_lab.reproduce.window_kinds import COUNT, KEPT, TIME, Kind
 
 
 @pytest.fixture

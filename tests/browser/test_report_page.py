@@ -17,9 +17,9 @@ from rewake_lab.bench import engine
 from rewake_lab.bench.peers.job import Workload
 from rewake_lab.bench.peers.run import COLUMNS, Figure, Outcome
 from rewake_lab.bench.peers.table import about
-from rewake_lab.bench.recover_within import Evidence
-from rewake_lab.bench.recover_within_report import show
-from rewake_lab.bench.recover_within_runs import Case, Drilled, Ran
+from rewake_lab.bench.recover_within.measure import Evidence
+from rewake_lab.bench.recover_within.report import show
+from rewake_lab.bench.recover_within.runs import Case, Drilled, Ran
 from rewake_lab.bench.report import write_bench_report
 from rewake_lab.bench.rows import Row
 from rewake_lab.reproduce import pages as reproduced

@@ -6,16 +6,16 @@ from functools import cache
 
 import pytest
 
+from rewake.log.files.layout import DESCRIPTOR, FLOOR, MARK, STRIPE, segment_id
+from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.frame import Section, SectionKind, TurnRecord, decode_frame, encode_frame
-from rewake.log.host import DirectWriter
-from rewake.log.layout import DESCRIPTOR, FLOOR, MARK, STRIPE, segment_id
 from rewake.log.log import Log
-from rewake.log.mark import SLOT_SIZE
 from rewake.log.memory import MemoryStore
-from rewake.log.pipeline import Limits
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import number_of, read_numbers, sample_turn
 from rewake.log.verify import verify
+from rewake.log.writing.host import DirectWriter
+from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedFrame, DamagedLog, NotALog, UnsupportedVersion
 
 STRIDE = max(1, int(1 / float(os.environ.get("REWAKE_CRASH_SCALE", "1"))))

@@ -6,16 +6,16 @@ from functools import cache
 
 import pytest
 
-from rewake.log.host import DirectWriter
-from rewake.log.layout import MARK, segment_id
+from rewake.log.files.layout import MARK, segment_id
+from rewake.log.files.mark import SLOT_SIZE
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.log import Log
-from rewake.log.mark import SLOT_SIZE
 from rewake.log.memory import MemoryStore
-from rewake.log.pipeline import Limits
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.segment import SEGMENT_HEADER_SIZE
 from rewake.log.testing import read_numbers, sample_turn
 from rewake.log.verify import verify
+from rewake.log.writing.host import DirectWriter
+from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedLog, NotALog
 
 Files = dict[str, bytes]

@@ -12,9 +12,9 @@ import pytest
 
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Fate, Faults, MemoryStore
-from rewake.log.pipeline import Limits, Mode, State
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
+from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
     LogExists,
     NotALog,

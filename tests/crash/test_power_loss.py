@@ -14,13 +14,13 @@ from contextlib import suppress
 
 import pytest
 
-from rewake.log.claims import owns
-from rewake.log.layout import SegmentId, segment_id
+from rewake.log.files.claims import owns
+from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
-from rewake.log.pipeline import Limits, Mode
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
+from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import Fenced, NotALog
 
 SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))

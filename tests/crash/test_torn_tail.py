@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
+from rewake.log.files.layout import MARK, segment_id
+from rewake.log.files.mark import RUNNING_SLOTS, SLOT_SIZE
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import decode_header
-from rewake.log.host import DirectWriter
-from rewake.log.layout import MARK, segment_id
 from rewake.log.log import Log
-from rewake.log.mark import RUNNING_SLOTS, SLOT_SIZE
 from rewake.log.memory import Choices, MemoryStore
-from rewake.log.segment import SEGMENT_HEADER_SIZE
 from rewake.log.testing import read_numbers, sample_turn
+from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import DamagedLog
 
 SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))

@@ -12,8 +12,8 @@ import pytest
 
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
-from rewake.log.pipeline import Limits, Mode, State
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
+from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import Fenced
 
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)

@@ -14,7 +14,7 @@ from drill_queries import TUPLES, averages
 from gated_source import open_gate
 
 from rewake.net.kill_points import Fault
-from rewake.net.running import start_processes
+from rewake.net.queries.running import start_processes
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from rewake.connectors.item_stream import SCHEMA
 from rewake.graph.query import Query
 from rewake.graph.steps import Port
 from rewake.graph.stream import Stream
-from rewake.operators.windows import count_window
+from rewake.operators.windows.specs import count_window
 
 TUPLES = 200_000
 ITEMS = 2_000

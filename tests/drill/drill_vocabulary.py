@@ -25,10 +25,10 @@ from gated_source import open_gate
 
 from rewake.connectors import ItemStream, StreamSource
 from rewake.graph.query import Query
-from rewake.net.client import Subscription
+from rewake.net.clients.client import Subscription
 from rewake.net.kill_points import Fault
-from rewake.net.processes import Launcher, Processes, _run
-from rewake.net.running import RunningQuery
+from rewake.net.queries.processes import Launcher, Processes, _run
+from rewake.net.queries.running import RunningQuery
 from rewake.oracle.items import Expected, Verdict, expected_windows, judge
 
 PATIENCE_SECONDS = 60.0

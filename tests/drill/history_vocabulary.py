@@ -17,7 +17,7 @@ import rewake
 from rewake.connectors import FileSink
 from rewake.graph.query import Query
 from rewake.model.errors import HistoryMismatch, OperatingFault
-from rewake.net.running import RunningQuery
+from rewake.net.queries.running import RunningQuery
 
 SCHEMA = pa.schema([("number", pa.int64())])
 

@@ -14,12 +14,12 @@ import pytest
 from drill_vocabulary import until
 from history_vocabulary import SCHEMA, History
 
-from rewake.log.sealed import sealed, unsealed
+from rewake.log.files.sealed import sealed, unsealed
 from rewake.model.errors import DamagedData, HistoryMismatch, UsageError
-from rewake.net.backup import make_backup
-from rewake.net.processes import Processes
-from rewake.net.restore import restore_backup
-from rewake.net.running import RunningQuery
+from rewake.net.queries.backup import make_backup
+from rewake.net.queries.processes import Processes
+from rewake.net.queries.restore import restore_backup
+from rewake.net.queries.running import RunningQuery
 
 
 def rewake(*words: object) -> subprocess.CompletedProcess[str]:

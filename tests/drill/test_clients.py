@@ -11,8 +11,8 @@ from drill_vocabulary import PATIENCE_SECONDS, Drill, Reader, until, verdict
 import rewake
 from rewake.connectors import ItemStream
 from rewake.model.errors import OperatingFault
-from rewake.net.client import Subscription
-from rewake.net.producer import Producer
+from rewake.net.clients.client import Subscription
+from rewake.net.clients.producer import Producer
 
 STEP = 5_000
 

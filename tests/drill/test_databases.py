@@ -13,11 +13,11 @@ from drill_vocabulary import PATIENCE_SECONDS, until
 from gated_source import GatedSource, open_gate
 
 from rewake.connectors import ItemSource, ItemStream
-from rewake.connectors.sql_sink import SqlSink
+from rewake.connectors.databases.sink import SqlSink
 from rewake.graph.lookups import lookup
 from rewake.graph.query import Query
 from rewake.model.errors import QueryFailed
-from rewake.net.running import RunningQuery, start_processes
+from rewake.net.queries.running import RunningQuery, start_processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "connectors"))
 

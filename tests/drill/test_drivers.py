@@ -24,9 +24,9 @@ from gated_source import open_gate
 
 from rewake.connectors import read_parts
 from rewake.model.errors import QueryFailed, UsageError
-from rewake.net.client import ENDPOINT_FILE
-from rewake.net.processes import Processes
-from rewake.net.running import RunningQuery
+from rewake.net.clients.client import ENDPOINT_FILE
+from rewake.net.queries.processes import Processes
+from rewake.net.queries.running import RunningQuery
 
 
 def test_a_query_that_is_stopped_goes_on_when_started_again(tmp_path: Path) -> None:

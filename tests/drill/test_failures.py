@@ -12,7 +12,7 @@ from drill_vocabulary import Drill, alive, durable_results, expected
 
 import rewake
 from rewake.model.errors import QueryFailed, UsageError
-from rewake.net.client import ENDPOINT_FILE
+from rewake.net.clients.client import ENDPOINT_FILE
 
 
 def test_a_function_that_raises_ends_the_query_with_its_error(tmp_path: Path) -> None:

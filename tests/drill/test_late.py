@@ -11,7 +11,7 @@ from rewake.cli.app import app
 from rewake.connectors import Batches, StreamSource
 from rewake.drill.lateness import late_in_folder
 from rewake.graph import Query, time_window
-from rewake.net.running import start_processes
+from rewake.net.queries.running import start_processes
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 LATE = 30

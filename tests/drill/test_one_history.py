@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import rewake
 from rewake.cli.app import app
-from rewake.log.sealed import sealed, unsealed
+from rewake.log.files.sealed import sealed, unsealed
 from rewake.model.errors import DamagedData, HistoryMismatch, QueryFailed, UsageError
 
 LOG = "nodes/one"

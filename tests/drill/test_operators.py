@@ -14,8 +14,8 @@ from node_functions import doubled
 import rewake
 from rewake.model.stream_event import END_OF_TIME
 from rewake.net.kill_points import Fault
-from rewake.net.processes import Processes
-from rewake.net.running import RunningQuery
+from rewake.net.queries.processes import Processes
+from rewake.net.queries.running import RunningQuery
 from rewake.oracle.aggregates import Punctuation
 from rewake.oracle.operators import resample, sessions, sort
 

@@ -15,8 +15,8 @@ from kill_table import fired
 import rewake
 from rewake.connectors import FileSink
 from rewake.model.errors import OperatingFault, ProducerSuperseded, QueryFailed, UsageError
+from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault
-from rewake.net.producer import Producer
 
 SCHEMA = pa.schema([("name", pa.string()), ("at", pa.int64())])
 # Writes rows "name, position" up to a number of them, then says how far it was told.

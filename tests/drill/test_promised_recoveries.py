@@ -7,9 +7,9 @@ from drill_vocabulary import until
 from rewake.drill.promise import explained
 from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
-from rewake.net.calibration import kept_rates
-from rewake.net.recoveries import KeptRecovery, kept_recoveries
-from rewake.net.running import RunningQuery, start_processes
+from rewake.net.nodes.calibration import kept_rates
+from rewake.net.nodes.recoveries import KeptRecovery, kept_recoveries
+from rewake.net.queries.running import RunningQuery, start_processes
 
 TARGET_MS = 2000.0
 

@@ -8,7 +8,7 @@ from promised_drills import PromisedJoin, PromisedProcess
 
 from rewake.drill.run import DrillResult, run_drill
 from rewake.drill.when import Strike
-from rewake.net.processes import Processes
+from rewake.net.queries.processes import Processes
 
 # A machine that has other things to do takes longer, and not by a little.
 GENEROUS = 10.0

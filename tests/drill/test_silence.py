@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from drill_vocabulary import Drill, alive, until
 
-from rewake.net.node_task import NodeTask
-from rewake.net.processes import _run
+from rewake.net.nodes.task import NodeTask
+from rewake.net.queries.processes import _run
 
 
 class ByHand:
@@ -19,7 +19,7 @@ class ByHand:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["rewake.net.warm", "rewake.net.node_host"])
+        self._context.set_forkserver_preload(["rewake.net.nodes.warm", "rewake.net.nodes.host"])
         self._tasks: dict[str, NodeTask] = {}
         self.attempts: list[BaseProcess] = []
 

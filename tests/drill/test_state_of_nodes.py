@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
-from rewake.net.running import start_processes
+from rewake.net.queries.running import start_processes
 from rewake.spark.datasource.source import RewakeDataSource
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from rewake.connectors import FileSink
 from rewake.graph.query import Query
 from rewake.model.errors import RewakeError
-from rewake.net.running import start_processes
-from rewake.operators.windows import count_window
+from rewake.net.queries.running import start_processes
+from rewake.operators.windows.specs import count_window
 
 SCHEMA = pa.schema([("producer", pa.int64()), ("number", pa.int64()), ("key", pa.int64())])
 ENTRIES = ("left", "right")

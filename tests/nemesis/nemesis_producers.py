@@ -11,7 +11,7 @@ import pyarrow as pa
 from nemesis_driver import KEYS, SCHEMA
 
 from rewake.model.errors import OperatingFault, RewakeError, UsageError
-from rewake.net.producer import Producer, produce
+from rewake.net.clients.producer import Producer, produce
 
 
 class AcknowledgedLost(AssertionError):

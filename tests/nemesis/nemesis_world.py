@@ -27,7 +27,7 @@ from nemesis_producers import Stubborn
 
 from rewake.connectors import read_parts
 from rewake.model.errors import UsageError
-from rewake.net.client import Endpoint
+from rewake.net.clients.client import Endpoint
 
 PATIENCE_SECONDS = 120.0
 _HERE = Path(__file__).parent

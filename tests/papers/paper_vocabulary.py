@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from rewake.log.frame import Frame, SectionKind, decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Count, Sum
-from rewake.operators.windows import CountWindow, TimeWindow, count_window
-from rewake.recovery.continuous_eventual_checkpointing import (
+from rewake.operators.aggregate.functions import Count, Sum
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import CountWindow, TimeWindow, count_window
+from rewake.recovery.eventual.engine import (
     ContinuousEventualCheckpointing,
     Turn,
     result_batch,
 )
-from rewake.recovery.eventual_checkpoint import construct, unpack_parts
+from rewake.recovery.eventual.reading import construct, unpack_parts
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("time", pa.int64())])

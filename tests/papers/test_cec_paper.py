@@ -8,8 +8,8 @@ from paper_vocabulary import Process, footprints, operator
 
 from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.errors import DamagedFrame, DamagedLog
-from rewake.operators.windows import count_window, time_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.windows.specs import count_window, time_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import Targets

@@ -3,12 +3,12 @@
 import pytest
 from paper_vocabulary import Process
 
-from rewake.log.host import DirectWriter
 from rewake.log.log import Log
 from rewake.log.memory import Choices, MemoryStore
-from rewake.log.pipeline import Limits
 from rewake.log.testing import number_of, sample_turn
-from rewake.operators.windows import count_window
+from rewake.log.writing.host import DirectWriter
+from rewake.log.writing.pipeline import Limits
+from rewake.operators.windows.specs import count_window
 from rewake.recovery.policies.shots import Shots
 
 SMALL = Limits(segment_bytes=600, index_interval=200)

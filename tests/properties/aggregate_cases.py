@@ -20,9 +20,7 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.arrays import Int32s
-from rewake.operators.functions import (
+from rewake.operators.aggregate.functions import (
     AggregateFunction,
     Avg,
     Count,
@@ -34,13 +32,15 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.columns.arrays import Int32s
+from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
 from rewake.recovery.policies.recover_within import RecoverWithin
 from rewake.recovery.policies.shots import Shots
 from rewake.recovery.policies.targets import Targets
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 Row = tuple[Any, ...]
 SCALE = int(os.environ.get("REWAKE_SCALE", "1"))

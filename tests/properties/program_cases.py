@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rewake.log.frame import Frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.expressions import ArrowFunction
+from rewake.operators.expressions.expression import ArrowFunction
 from rewake.operators.fragment import (
     FilterStep,
     FragmentProgram,
@@ -29,7 +29,7 @@ from rewake.operators.fragment import (
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS
 from rewake.recovery.approach import Recovery, approach_named
-from rewake.recovery.continuous_eventual_checkpointing import result_batch
+from rewake.recovery.eventual.engine import result_batch
 
 # --- steps -----------------------------------------------------------------------------------
 

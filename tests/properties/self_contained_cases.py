@@ -17,11 +17,11 @@ from aggregate_runs import ListedFrames, bytes_of, events, forgetting, readable
 from hypothesis import strategies as st
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.stateful import Emissions
-from rewake.operators.windows import running
-from rewake.recovery.self_contained import Bounds, SelfContained, repeat
-from rewake.recovery.self_contained_order import in_key_order
+from rewake.operators.windows.specs import running
+from rewake.recovery.self_contained.engine import Bounds, SelfContained, repeat
+from rewake.recovery.self_contained.order import in_key_order
 
 
 @dataclass(frozen=True)

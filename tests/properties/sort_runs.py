@@ -23,7 +23,7 @@ from program_cases import SETTINGS
 from rewake.log.frame import Frame
 from rewake.model.errors import DamagedData
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
-from rewake.operators.arrays import Int32s
+from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import (
     FURTHER_PORTS,
     LATE_PORT,
@@ -36,7 +36,7 @@ from rewake.operators.stateful import (
 )
 from rewake.operators.stateless import plain_schema
 from rewake.recovery.approach import Recovery, approach_named, by_port
-from rewake.recovery.continuous_eventual_checkpointing import (
+from rewake.recovery.eventual.engine import (
     ContinuousEventualCheckpointing,
     result_batch,
 )

@@ -9,8 +9,8 @@ from aggregate_cases import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.recovery import decided
-from rewake.recovery.decided import Decided
+from rewake.recovery.eventual import decided
+from rewake.recovery.eventual.decided import Decided
 
 _NEWEST = 100_000
 # Near, further than the first bits reach, and beyond all bits.

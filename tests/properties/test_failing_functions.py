@@ -20,7 +20,7 @@ from program_cases import ProgramLife, run
 from test_approaches import PRECISE, check_no_crash_shows
 from test_sessions import SessionCase, forgetting_keys
 
-from rewake.operators.functions import Count, Sum, UserDefined
+from rewake.operators.aggregate.functions import Count, Sum, UserDefined
 from rewake.oracle.aggregates import Punctuation, aggregate_with_late
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.node.furthest_behind import FurthestBehind
+from rewake.node.channels.furthest_behind import FurthestBehind
 
 NAMES = 1024
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rewake.operators.key_tables import BytesTable, IntegerTable
-from rewake.operators.keys import GroupBy
+from rewake.operators.columns.key_tables import BytesTable, IntegerTable
+from rewake.operators.columns.keys import GroupBy
 
 SETS = [["int64"], ["string"], ["int64", "string"], ["uint64"], ["float32"], ["bool", "binary"]]
 SETS += [

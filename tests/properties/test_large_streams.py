@@ -10,9 +10,9 @@ from aggregate_runs import TRIED, crashing, failure_free
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg, Count, First, Sum
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.aggregate.functions import Avg, Count, First, Sum
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.policies.targets import Targets
 
 CHECKING = (("records", 500), ("tuples", 2000), ("period_ms", 5), ("check_cost_us", 10))

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.log.host import DirectWriter
-from rewake.log.lineage import Lineage, LogRecord, Step, check_record
+from rewake.log.files.lineage import Lineage, LogRecord, Step, check_record
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
 from rewake.log.testing import sample_turn
+from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import HistoryMismatch
-from rewake.node.origins import check_origin
+from rewake.node.channels.origins import check_origin
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from aggregate_runs import ListedFrames
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.graph.plan import NodePlan
+from rewake.graph.plan.plan import NodePlan
 from rewake.graph.query import Query
 from rewake.log.columns import unpack_columns
 from rewake.log.frame import SectionKind
@@ -27,7 +27,7 @@ from rewake.node.commands import Append, Connect, Finish
 from rewake.node.messages import Packet
 from rewake.node.node import Node
 from rewake.recovery.approach import approach_named
-from rewake.recovery.continuous_eventual_checkpointing import result_batch
+from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("at", pa.int64())])

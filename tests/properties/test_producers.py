@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.graph.plan import NodePlan
+from rewake.graph.plan.plan import NodePlan
 from rewake.graph.query import Query
 from rewake.log.frame import Frame, TurnRecord
 from rewake.model.errors import BadPeer, ProducerSuperseded
+from rewake.node.channels.outbox import Outbox
+from rewake.node.channels.packets import event_of, packet_in
 from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand, Trim
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Begins, Packet
 from rewake.node.node import Node
-from rewake.node.outbox import Outbox
-from rewake.node.packets import event_of, packet_in
 
 SCHEMA = pa.schema([("name", pa.int64()), ("at", pa.int64()), ("life", pa.int64())])
 NAMES = ("a", "b")

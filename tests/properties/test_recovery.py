@@ -32,7 +32,7 @@ from aggregate_runs import (
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 
 
 @examples(1100)

@@ -25,7 +25,7 @@ from self_contained_cases import (
 from test_against_oracle import _agree
 
 from rewake.oracle.aggregates import running
-from rewake.recovery.self_contained_order import in_key_order
+from rewake.recovery.self_contained.order import in_key_order
 
 
 @examples(300)

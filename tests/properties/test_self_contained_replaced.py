@@ -27,12 +27,12 @@ from test_self_contained_keyed import keyed_batches
 from test_self_contained_sessions import session_batches
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import Count
+from rewake.operators.aggregate.functions import Count
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.stateful import Emissions, StatefulOperator
-from rewake.operators.windows import CountWindow
-from rewake.recovery.self_contained import SelfContained, repeat
-from rewake.recovery.self_contained_replaced import replaced
+from rewake.operators.windows.specs import CountWindow
+from rewake.recovery.self_contained.engine import SelfContained, repeat
+from rewake.recovery.self_contained.replaced import replaced
 
 
 class Plan(NamedTuple):

@@ -19,13 +19,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rewake.model.errors import UsageError
-from rewake.node.shard_batches import (
+from rewake.node.micro_batches.shard_batches import (
     BatchIdentity,
     BatchRecord,
     Decision,
     ShardBatches,
 )
-from rewake.node.shard_chain import strangers
+from rewake.node.micro_batches.shard_chain import strangers
 from rewake.operators.row_digest import RowDigest
 
 QUERY = bytes(16)

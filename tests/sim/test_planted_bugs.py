@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from rewake.drill.simulation import simulate
-from rewake.log.commands import Confirm
 from rewake.log.frame import Section, TurnRecord
-from rewake.log.host import DirectWriter
+from rewake.log.writing.commands import Confirm
+from rewake.log.writing.host import DirectWriter
+from rewake.node.channels.input_merge import InputMerge
+from rewake.node.channels.outbox import Outbox
+from rewake.node.channels.producers import Known, Note, Producers
 from rewake.node.commands import Answer, Append, Connect, NodeCommand, Trim
-from rewake.node.coordinator import Coordinator
-from rewake.node.input_merge import InputMerge
+from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.messages import Begins, Produce, Refused
 from rewake.node.node import Node
-from rewake.node.outbox import Outbox
-from rewake.node.producers import Known, Note, Producers
 from rewake.sim.cluster import Kinds
 
 MOST_SEEDS = 150

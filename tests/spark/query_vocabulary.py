@@ -16,7 +16,7 @@ from rewake.drill.queries import ItemDrill
 from rewake.drill.run import DrillResult, run_drill
 from rewake.drill.starting_gun import fire
 from rewake.drill.when import Strike
-from rewake.net.running import RunningQuery
+from rewake.net.queries.running import RunningQuery
 from rewake.spark.job import SparkNodes
 
 if TYPE_CHECKING:

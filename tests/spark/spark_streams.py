@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.connectors.log_stream import StreamSource
+from rewake.connectors.streams.source import StreamSource
 
 # Copies of tasks as soon as one is much slower than others.
 EAGER_COPIES = {

@@ -196,7 +196,7 @@ def dying(monkeypatch: Any, folder: Path, deaths: dict[str, str]) -> None:
 
             from pyspark import TaskContext
 
-            from rewake.net.ancestry import nearest_jvm
+            from rewake.net.queries.ancestry import nearest_jvm
 
             context = TaskContext.get()
             batch = context.getLocalProperty("streaming.sql.batchId")

@@ -15,7 +15,7 @@ from query_vocabulary import assert_right, run_on, small
 from task_vocabulary import kill, parent, until
 from rewake.drill.run import Watcher
 from rewake.drill.starting_gun import fire
-from rewake.net.running import RunningQuery
+from rewake.net.queries.running import RunningQuery
 from rewake.spark import local_session
 from rewake.spark.job import SparkNodes
 from rewake.spark.slots import slots

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import rewake
-from rewake.connectors.stream_folder import create_stream
+from rewake.connectors.streams.folder import create_stream
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.stores import open_log_writer
@@ -328,7 +328,7 @@ _CONNECT = """
 from pathlib import Path
 from pyspark.sql import SparkSession
 from test_datasource_read import SCHEMA, append, ids, load, run
-from rewake.connectors.stream_folder import create_stream
+from rewake.connectors.streams.folder import create_stream
 
 folder, server = Path(sys.argv[1]), sys.argv[2]
 session = SparkSession.builder.remote(server).getOrCreate()

@@ -16,9 +16,9 @@ from spark_streams import numbers, source_files, staged, table
 from task_vocabulary import require_spark
 
 import rewake
-from rewake.connectors.log_stream import StreamSource
-from rewake.connectors.parts import read_parts
-from rewake.connectors.stream_folder import open_stream, stream_columns
+from rewake.connectors.files.parts import read_parts
+from rewake.connectors.streams.folder import open_stream, stream_columns
+from rewake.connectors.streams.source import StreamSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -239,8 +239,8 @@ from rewake.spark import local_session
 from rewake.spark.datasource import RewakeDataSource
 
 def killing(driver):
-    from rewake.connectors.stream_commit import StreamCommit
-    from rewake.connectors.stream_folder import open_stream
+    from rewake.connectors.streams.commit import StreamCommit
+    from rewake.connectors.streams.folder import open_stream
     from rewake.spark.datasource import write_target
     from rewake.spark.datasource.stream_write import RewakeStreamWriter
 

@@ -11,8 +11,8 @@ import pytest
 from task_vocabulary import alive, all_started, attempts, kill, living_entry, require_spark, until
 
 from rewake.model.errors import OperatingFault
-from rewake.net.authentication import Token
-from rewake.net.listener import Listener
+from rewake.net.wire.authentication import Token
+from rewake.net.wire.listener import Listener
 from rewake.spark.job import NodeJob
 from rewake.spark.probe import DriverUnreachable, WorkersUnfit, probe, together
 from rewake.spark.slots import TooFewSlots, slots

@@ -10,8 +10,8 @@ import pytest
 from query_vocabulary import assert_right, run_on
 
 from rewake.drill.when import Strike
-from rewake.net.recoveries import kept_recoveries
-from rewake_lab.bench.recover_within_streams import ShapedDrill
+from rewake.net.nodes.recoveries import kept_recoveries
+from rewake_lab.bench.recover_within.streams import ShapedDrill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

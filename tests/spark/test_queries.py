@@ -27,7 +27,7 @@ import rewake
 from rewake.drill.run import Watcher
 from rewake.drill.starting_gun import fire
 from rewake.model.errors import QueryFailed
-from rewake.net.running import RunningQuery
+from rewake.net.queries.running import RunningQuery
 from rewake.spark.job import SparkNodes
 from rewake.spark.slots import TooFewSlots
 

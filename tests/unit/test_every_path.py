@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import rewake
 from rewake.cli.app import app
-from rewake.connectors.stream_folder import create_stream, open_stream
+from rewake.connectors.streams.folder import create_stream, open_stream
 from rewake.model.errors import UsageError
-from rewake.net.shard_folder import ShardFolder
+from rewake.net.shards.folder import ShardFolder
 from rewake.spark.datasource.options import read_options
 from rewake.spark.datasource.streams import find_shards
 from rewake.spark.datasource.write_target import write_options

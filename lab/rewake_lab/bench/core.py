@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.log.frame import Section, SectionKind, TurnRecord
-from rewake.log.pipeline import Limits
+from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import OperatingFault
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg
-from rewake.operators.windows import count_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.aggregate.functions import Avg
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake_lab.bench.rows import (

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rewake.connectors.file_sink import FileSink
+from rewake.connectors.files.sink import FileSink
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.drill.kept import course_of
 from rewake.drill.queries import ItemDrill
@@ -27,8 +27,8 @@ from rewake.drill.when import Strike
 from rewake.graph.query import Query
 from rewake.model.connectors import Source
 from rewake.model.errors import OperatingFault
-from rewake.net.running import RunningQuery
-from rewake.operators.windows import count_window
+from rewake.net.queries.running import RunningQuery
+from rewake.operators.windows.specs import count_window
 from rewake.spark.job import SparkNodes
 from rewake.spark.session import local_session
 from rewake_lab.bench.latency import Second, alone, latency_rows, seconds_of

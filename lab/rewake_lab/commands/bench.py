@@ -11,7 +11,7 @@ from rewake.cli.paths import path_of
 
 if TYPE_CHECKING:
     from rewake.report import Facts
-    from rewake_lab.bench.recover_within import Evidence
+    from rewake_lab.bench.recover_within.measure import Evidence
     from rewake_lab.bench.rows import Measured, Row, Shown
 
 _Report = Annotated[
@@ -141,7 +141,7 @@ def operators(
     """Measure every operator alone."""
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
 
-    from rewake_lab.bench.operators import run  # noqa: PLC0415
+    from rewake_lab.bench.operators.measure import run  # noqa: PLC0415
 
     facts = _facts(report)
     with Console(stderr=True).status("starting") as status:
@@ -184,7 +184,7 @@ def structured(
     """Measure state inside Structured Streaming queries."""
     from rich.console import Console  # noqa: PLC0415 (keeps --help fast)
 
-    from rewake_lab.bench.structured import QUICK, Scale, run  # noqa: PLC0415
+    from rewake_lab.bench.structured.measure import QUICK, Scale, run  # noqa: PLC0415
 
     scale = QUICK if quick else Scale()
     facts = _facts(report)
@@ -238,9 +238,9 @@ def recover_within(
 
     from rewake.cli.drill_run import command_line  # noqa: PLC0415
     from rewake_lab.bench.beside import taking  # noqa: PLC0415
-    from rewake_lab.bench.recover_within import FULL, QUICK, run  # noqa: PLC0415
-    from rewake_lab.bench.recover_within_report import keep, show  # noqa: PLC0415
-    from rewake_lab.bench.recover_within_runs import WrongResults  # noqa: PLC0415
+    from rewake_lab.bench.recover_within.measure import FULL, QUICK, run  # noqa: PLC0415
+    from rewake_lab.bench.recover_within.report import keep, show  # noqa: PLC0415
+    from rewake_lab.bench.recover_within.runs import WrongResults  # noqa: PLC0415
 
     facts, path = _facts(report), None if report is None else report.absolute()
     with Console(stderr=True).status("starting") as status, taking(beside):

@@ -17,8 +17,8 @@ import pyarrow as pa
 from rewake.graph.query import Query
 from rewake.graph.stream import Stream
 from rewake.model.errors import UsageError
-from rewake.operators.functions import Count
-from rewake.operators.windows import time_window
+from rewake.operators.aggregate.functions import Count
+from rewake.operators.windows.specs import time_window
 from rewake_lab.nexmark import functions
 from rewake_lab.nexmark.functions import AVERAGE, HOT, SUGGESTED, WON
 from rewake_lab.nexmark.inputs import Inputs

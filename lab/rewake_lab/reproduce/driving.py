@@ -22,14 +22,14 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.log.frame import TurnRecord
-from rewake.log.pipeline import Mode
+from rewake.log.writing.pipeline import Mode
 from rewake.model.errors import OperatingFault
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg
+from rewake.operators.aggregate.functions import Avg
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.stateful import StatefulOperator
-from rewake.operators.windows import CountWindow, TimeWindow, count_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.windows.specs import CountWindow, TimeWindow, count_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import CheckpointPolicy
 from rewake.stores import LogWriter, create_log, open_log_writer
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemStream
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake_lab.reproduce.driving import (
     Clock,

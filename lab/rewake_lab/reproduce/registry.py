@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An experiment by name; its module is the name with underscores."""
+    """An experiment by name; its module is `<paper>.<the rest of the name>`."""
 
     name: str
     paper: Paper
@@ -27,7 +27,8 @@ class Entry:
 
     def load(self) -> Experiment:
         """The experiment itself."""
-        module = import_module(f"rewake_lab.reproduce.{self.name.replace('-', '_')}")
+        paper, _, figure = self.name.partition("-")
+        module = import_module(f"rewake_lab.reproduce.{paper}.{figure.replace('-', '_')}")
         experiment: Experiment = module.EXPERIMENT
         return experiment
 

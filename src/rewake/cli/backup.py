@@ -12,7 +12,7 @@ import typer
 from rewake.cli.paths import path_of
 
 if TYPE_CHECKING:
-    from rewake.net.backup import Backup
+    from rewake.net.queries.backup import Backup
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 
@@ -32,7 +32,7 @@ def backup(
     Example:
       rewake backup state/orders backups/orders-monday
     """
-    from rewake.net.backup import make_backup  # noqa: PLC0415
+    from rewake.net.queries.backup import make_backup  # noqa: PLC0415
 
     made = make_backup(folder, to, _quiet if as_json else _say)
     _print(made, as_json)
@@ -56,7 +56,7 @@ def restore(
     Example:
       rewake restore backups/orders-monday state/orders-again
     """
-    from rewake.net.restore import restore_backup  # noqa: PLC0415
+    from rewake.net.queries.restore import restore_backup  # noqa: PLC0415
 
     _print(restore_backup(copy, to, _quiet), as_json)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rewake.drill.run import DrillResult
     from rewake.drill.when import Strike
     from rewake.net.kill_points import Fault
-    from rewake.net.processes import Launcher
+    from rewake.net.queries.processes import Launcher
 
 PLACES = ("spark", "processes")
 
@@ -46,7 +46,7 @@ def check_place(on: str) -> None:
 def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[], Launcher]]:
     """What makes launchers, one for each run: on a local Spark, or of plain processes."""
     if on == "processes":
-        from rewake.net.processes import Processes  # noqa: PLC0415 (slow to import)
+        from rewake.net.queries.processes import Processes  # noqa: PLC0415 (slow to import)
 
         yield Processes
         return

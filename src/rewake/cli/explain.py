@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _check_owner(query: "Query", folder: Path) -> None:
     """Raise UsageError when the folder is another query's: its figures would be that one's."""
-    from rewake.node.coordinator_state import (  # noqa: PLC0415 (keeps --help fast)
+    from rewake.node.coordinator.state import (  # noqa: PLC0415 (keeps --help fast)
         STATE_FILE,
         check_folder,
         decode_state,

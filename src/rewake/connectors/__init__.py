@@ -15,14 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rewake.connectors.databases import Postgres, Sqlite
-    from rewake.connectors.file_sink import FileSink, FileSinkWriter
-    from rewake.connectors.files import Files
+    from rewake.connectors.databases.database import Postgres, Sqlite
+    from rewake.connectors.databases.sink import SqlSink
+    from rewake.connectors.files.parts import read_parts
+    from rewake.connectors.files.sink import FileSink, FileSinkWriter
+    from rewake.connectors.files.source import Files
     from rewake.connectors.item_stream import ItemSource, ItemStream
-    from rewake.connectors.log_stream import StreamSource
     from rewake.connectors.memory import Batches
-    from rewake.connectors.parts import read_parts
-    from rewake.connectors.sql_sink import SqlSink
+    from rewake.connectors.streams.source import StreamSource
 
 __all__ = [
     "Batches",
@@ -40,16 +40,16 @@ __all__ = [
 
 _PLACES = {
     "Batches": "memory",
-    "FileSink": "file_sink",
-    "FileSinkWriter": "file_sink",
-    "Files": "files",
+    "FileSink": "files.sink",
+    "FileSinkWriter": "files.sink",
+    "Files": "files.source",
     "ItemSource": "item_stream",
     "ItemStream": "item_stream",
-    "Postgres": "databases",
-    "SqlSink": "sql_sink",
-    "Sqlite": "databases",
-    "StreamSource": "log_stream",
-    "read_parts": "parts",
+    "Postgres": "databases.database",
+    "SqlSink": "databases.sink",
+    "Sqlite": "databases.database",
+    "StreamSource": "streams.source",
+    "read_parts": "files.parts",
 }
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rewake.model.errors import OutOfRange, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.model.units import duration_in_unit
-from rewake.operators.columns import TimeColumn
+from rewake.operators.columns.values import TimeColumn
 
 __all__ = [
     "EVENT_TUPLES",

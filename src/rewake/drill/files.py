@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from rewake.drill.compare import compare
 from rewake.drill.drill import Drill
-from rewake.graph.plan import NodePlan, Plan
+from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.graph.query import Query
 from rewake.model.errors import RewakeError, UsageError
 from rewake.oracle.verdict import Verdict

@@ -12,7 +12,7 @@ from rewake.drill.drill import Drill
 from rewake.drill.run import DrillResult
 from rewake.drill.summary import recoveries_of, summary
 from rewake.drill.timeline import timeline
-from rewake.graph.plan import Plan
+from rewake.graph.plan.plan import Plan
 from rewake.recovery.approach import Approach
 from rewake.report import Facts, Raw
 

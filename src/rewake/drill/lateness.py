@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rewake.graph.plan import NodePlan, Plan
-from rewake.log.layout import DESCRIPTOR
+from rewake.graph.plan.plan import NodePlan, Plan
+from rewake.log.files.layout import DESCRIPTOR
 from rewake.node.late_watch import DIVERTED, DROPPED, KEPT
 from rewake.node.lateness import fate_of_late
-from rewake.recovery.eventual_checkpoint import late_tuples_in
-from rewake.recovery.instant_checkpoints import InstantCheckpoints
-from rewake.recovery.instant_log import Mark
+from rewake.recovery.eventual.reading import late_tuples_in
+from rewake.recovery.instant.approach import InstantCheckpoints
+from rewake.recovery.instant.reading import Mark
 from rewake.stores import open_log_reader
 
 __all__ = ["late_in_folder", "late_in_short"]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rewake.graph.plan import NodePlan, Plan
+from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.model.units import duration_ns
-from rewake.net.calibration import calibrate, kept_rates
-from rewake.net.recoveries import KeptRecovery, kept_recoveries
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.net.nodes.calibration import calibrate, kept_rates
+from rewake.net.nodes.recoveries import KeptRecovery, kept_recoveries
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 __all__ = ["explained", "in_short", "standing"]
 

@@ -16,7 +16,7 @@ from rewake.drill.drill import Drill
 from rewake.drill.starting_gun import WaitingSource
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
-from rewake.operators.windows import count_window
+from rewake.operators.windows.specs import count_window
 from rewake.oracle.items import expected_windows, judge
 from rewake.oracle.verdict import Verdict
 from rewake.recovery.approach import Approach

@@ -22,10 +22,10 @@ from rewake.drill.node_history import NodeHistory
 from rewake.drill.starting_gun import fire
 from rewake.drill.when import Strike, in_words
 from rewake.model.errors import OperatingFault
-from rewake.net.coordinator_host import Happening
 from rewake.net.kill_points import Fault
-from rewake.net.processes import Launcher
-from rewake.net.running import RunningQuery
+from rewake.net.queries.coordinator_host import Happening
+from rewake.net.queries.processes import Launcher
+from rewake.net.queries.running import RunningQuery
 from rewake.oracle.verdict import Verdict
 
 _SIGNS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP}

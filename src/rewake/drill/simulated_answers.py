@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rewake.graph.plan import NodePlan
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import AggregateFunction
+from rewake.graph.plan.plan import NodePlan
+from rewake.operators.aggregate.functions import AggregateFunction
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import LATE_PORT, RESULTS_PORT
-from rewake.operators.windows import CountWindow, RunningWindow
+from rewake.operators.windows.specs import CountWindow, RunningWindow
 from rewake.oracle.aggregates import Function, Punctuation, aggregate_with_late
 from rewake.oracle.joins import join
 from rewake.oracle.operators import resample, sessions, sort

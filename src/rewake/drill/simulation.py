@@ -19,11 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from rewake.drill.simulated_answers import ByPort, Came, Row, expected
-from rewake.graph.plan import NodePlan
+from rewake.graph.plan.plan import NodePlan
 from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
-from rewake.node.packets import event_of, packet_in, punctuation_in
+from rewake.node.channels.packets import event_of, packet_in, punctuation_in
 from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT, Delaying
 from rewake.oracle.aggregates import Punctuation
 from rewake.sim.cluster import Cluster, Kinds

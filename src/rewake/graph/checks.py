@@ -12,15 +12,15 @@ from rewake.graph.steps import Port
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.schemas import difference
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.columns.keys import KeyColumn
 from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
-from rewake.operators.expression_compiler import no_column
-from rewake.operators.expressions import expression
+from rewake.operators.expressions.compiler import no_column
+from rewake.operators.expressions.expression import expression
 from rewake.operators.fragment import FilterStep
-from rewake.operators.keys import KeyColumn
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateless import DivertStep, StatelessStep, plain_schema
-from rewake.operators.windows import RunningWindow
+from rewake.operators.windows.specs import RunningWindow
 
 MAX_SHARDS = 256
 

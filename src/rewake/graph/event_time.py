@@ -19,14 +19,14 @@ from typing import TypeVar
 from rewake.graph.steps import Carried, Kind, Port, Step
 from rewake.graph.times import order_columns
 from rewake.model.errors import UsageError
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import AggregateFunction, First, Last, Max, Min
+from rewake.operators.aggregate.functions import AggregateFunction, First, Last, Max, Min
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.windows import TimeWindow, behind_watermarks, goes_by_watermarks
+from rewake.operators.windows.specs import TimeWindow, behind_watermarks, goes_by_watermarks
 
 __all__ = ["carried_behind", "on_one_clock"]
 

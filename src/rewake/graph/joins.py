@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
-from rewake.operators.expressions import expression
+from rewake.operators.expressions.expression import expression
 from rewake.operators.join.operator import JoinSpec
 from rewake.recovery.approach import Approach, chosen_approach
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
-from rewake.operators.functions import listed
+from rewake.operators.aggregate.functions import listed
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.recovery.approach import Approach, chosen_approach

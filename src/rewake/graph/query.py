@@ -20,10 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from rewake.graph.checks import checked_shards
-from rewake.graph.explain import explain
-from rewake.graph.picture import picture
-from rewake.graph.plan import Plan
-from rewake.graph.planning import make_plan
+from rewake.graph.plan.plan import Plan
+from rewake.graph.plan.planning import make_plan
+from rewake.graph.showing.explain import explain
+from rewake.graph.showing.picture import picture
 from rewake.graph.steps import Carried, Graph, Kind, Port, Step
 from rewake.graph.stream import LoopStream, Stream
 from rewake.model.connectors import Source, Watermarked

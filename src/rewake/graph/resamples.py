@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rewake.graph.steps import Kind
-from rewake.operators.functions import listed
+from rewake.operators.aggregate.functions import listed
 from rewake.operators.resampling.answers import Method
 from rewake.operators.resampling.operator import ResampleSpec
 from rewake.recovery.approach import Approach, chosen_approach

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rewake.graph.checks import of_step
 from rewake.graph.steps import Kind
-from rewake.operators.functions import AggregateFunction, asked_for, listed
+from rewake.operators.aggregate.functions import AggregateFunction, asked_for, listed
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
 from rewake.recovery.approach import Approach, chosen_approach

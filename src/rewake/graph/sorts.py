@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rewake.graph.steps import Kind
-from rewake.operators.functions import listed
+from rewake.operators.aggregate.functions import listed
 from rewake.operators.sorting.operator import SortSpec
 from rewake.recovery.approach import Approach, chosen_approach
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rewake.model.connectors import Sink, Source
 from rewake.operators.dead_letters import DEAD
-from rewake.operators.expressions import Computed
+from rewake.operators.expressions.expression import Computed
 from rewake.operators.fragment import StatelessStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT, RESULTS_PORT, StatefulSpec

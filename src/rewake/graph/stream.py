@@ -25,13 +25,18 @@ from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.stream_event import no_tuples
 from rewake.model.units import check_duration
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.expressions import ArrowFunction, BatchFunction, Computed, expression
+from rewake.operators.aggregate.functions import AggregateFunction, asked_for, listed
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.expressions.expression import (
+    ArrowFunction,
+    BatchFunction,
+    Computed,
+    expression,
+)
 from rewake.operators.fragment import FilterStep, MapStep
-from rewake.operators.functions import AggregateFunction, asked_for, listed
 from rewake.operators.stateful import StatefulSpec
 from rewake.operators.stateless import plain_schema
-from rewake.operators.windows import CountWindow, TimeWindow
+from rewake.operators.windows.specs import CountWindow, TimeWindow
 from rewake.recovery.approach import Approach, approach_named, chosen_approach
 
 if TYPE_CHECKING:

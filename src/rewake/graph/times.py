@@ -16,14 +16,14 @@ from rewake.graph.steps import Graph, Step
 from rewake.log.retention import Retention
 from rewake.model.errors import UsageError
 from rewake.model.units import duration_in_unit
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.windows import TimeWindow
+from rewake.operators.windows.specs import TimeWindow
 
 __all__ = ["clock_columns", "described_time", "order_columns", "retention_of", "time_of"]
 

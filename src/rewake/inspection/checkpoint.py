@@ -25,10 +25,10 @@ from rewake.inspection.log import (
 )
 from rewake.log.log import Log
 from rewake.model.errors import DamagedFrame, DamagedLog, NotALog, SchemaMismatch
-from rewake.operators.arrays import Int64s
-from rewake.operators.keys import GroupBy
+from rewake.operators.columns.arrays import Int64s
+from rewake.operators.columns.keys import GroupBy
 from rewake.operators.stateful import StoredParts
-from rewake.recovery.eventual_checkpoint import EventualCheckpoint
+from rewake.recovery.eventual.reading import EventualCheckpoint
 
 __all__ = ["AgeGroup", "CheckpointInspection", "OpenWindow", "inspect_checkpoint"]
 

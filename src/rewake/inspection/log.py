@@ -17,21 +17,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from rewake.log.descriptor import VERSION, Descriptor
+from rewake.log.files.descriptor import VERSION, Descriptor
+from rewake.log.files.layout import segment_id
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import Frame, SectionKind
-from rewake.log.layout import segment_id
 from rewake.log.log import Log
-from rewake.log.scan import Window, headers_in
-from rewake.log.segment import SEGMENT_HEADER_SIZE
+from rewake.log.reading.scan import Window, headers_in
 from rewake.log.store import Store
 from rewake.log.verify import LogReport, SegmentReport, verify
 from rewake.model.errors import DamagedData, DamagedFrame, NotALog, StorageFault, UsageError
 from rewake.model.stream_event import TIME_LIMIT, told_by
-from rewake.node.coordinator_state import STATE_FILE
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.spec_json import spec_from_json
-from rewake.recovery.continuous_eventual_checkpointing import RESULTS_OUTPUT, result_batch
-from rewake.recovery.eventual_checkpoint import EventualCheckpoint, construct, unpack_parts
+from rewake.node.coordinator.state import STATE_FILE
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.aggregate.spec_json import spec_from_json
+from rewake.recovery.eventual.engine import RESULTS_OUTPUT, result_batch
+from rewake.recovery.eventual.reading import EventualCheckpoint, construct, unpack_parts
 from rewake.stores.edge import local_stores
 
 __all__ = [

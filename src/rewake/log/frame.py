@@ -40,7 +40,7 @@ from typing import Final, NamedTuple, TypeAlias
 from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
-from rewake.log.layout import MAX_COUNT
+from rewake.log.files.layout import MAX_COUNT
 from rewake.model.errors import DamagedFrame, UsageError
 
 __all__ = [

@@ -14,22 +14,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from rewake.log.claims import claim
-from rewake.log.descriptor import (
+from rewake.log.files.claims import claim
+from rewake.log.files.descriptor import (
     Descriptor,
     Metadata,
     publish_descriptor,
     read_descriptor,
     refuse_begun,
 )
-from rewake.log.layout import DESCRIPTOR, DRAFT_SUFFIX, MARK, SegmentId, segment_id
-from rewake.log.mark import MIN_TIMESTAMP, Frontier, Mark, StripeEnd, first_marks
-from rewake.log.reader import LogReader
+from rewake.log.files.layout import DESCRIPTOR, DRAFT_SUFFIX, MARK, SegmentId, segment_id
+from rewake.log.files.mark import MIN_TIMESTAMP, Frontier, Mark, StripeEnd, first_marks
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.reading.reader import LogReader
+from rewake.log.reading.survey import survey
 from rewake.log.recover import recover
 from rewake.log.reindex import complete_index
-from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.store import Store, publish
-from rewake.log.survey import survey
 from rewake.model.errors import LogExists, LogInUse, StorageFault
 
 __all__ = ["AppendPoint", "Log"]

@@ -16,13 +16,13 @@ first makes what it is about to adopt durable, and reads it back from the medium
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rewake.log.chain import Chain, LiveSegment, Seals
+from rewake.log.files.mark import Frontier, StripeEnd
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import FrameHeader, frame_length_before
-from rewake.log.mark import Frontier, StripeEnd
-from rewake.log.scan import FoundFrame, Window, frames_in, headers_in
-from rewake.log.segment import SEGMENT_HEADER_SIZE
+from rewake.log.reading.chain import Chain, LiveSegment, Seals
+from rewake.log.reading.scan import FoundFrame, Window, frames_in, headers_in
+from rewake.log.reading.survey import Survey
 from rewake.log.store import Store
-from rewake.log.survey import Survey
 from rewake.model.errors import DamagedFrame, DamagedLog
 
 __all__ = ["Recovered", "recover"]

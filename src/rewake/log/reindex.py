@@ -8,9 +8,9 @@ which is slower and gives the same.
 from collections.abc import Iterator
 from typing import Final
 
-from rewake.log.index import INDEX_INTERVAL, IndexEntry, encode_entry, read_index
-from rewake.log.scan import Window, frames_in
-from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.files.index import INDEX_INTERVAL, IndexEntry, encode_entry, read_index
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.reading.scan import Window, frames_in
 from rewake.log.store import Store, publish
 from rewake.model.errors import DamagedFrame
 

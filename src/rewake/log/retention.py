@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from rewake.log.chain import Chain
-from rewake.log.floor import publish_floor
-from rewake.log.layout import SegmentId, segment_id
-from rewake.log.mark import MIN_TIMESTAMP, read_mark
-from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.files.floor import publish_floor
+from rewake.log.files.layout import SegmentId, segment_id
+from rewake.log.files.mark import MIN_TIMESTAMP, read_mark
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.reading.chain import Chain
+from rewake.log.reading.view import View, Viewer
 from rewake.log.store import Store
-from rewake.log.view import View, Viewer
 from rewake.model.stream_event import TIME_LIMIT, told_by
 
 __all__ = ["KEEP_NOTHING", "Needs", "Retention", "Trimmed", "floor_for", "trim"]

@@ -8,9 +8,9 @@ nothing may be there that nobody appended, and there is no gap.
 from collections.abc import Sequence
 
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
-from rewake.log.host import DirectWriter
 from rewake.log.log import Log
 from rewake.log.store import Store
+from rewake.log.writing.host import DirectWriter
 
 __all__ = ["Oracle", "OracleWriter", "number_of", "read_numbers", "sample_turn"]
 

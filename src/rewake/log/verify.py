@@ -7,16 +7,16 @@ segment's live bytes; bytes behind them (a torn tail, a fenced writer's leavings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rewake.log.chain import Seals
-from rewake.log.descriptor import Descriptor, read_descriptor
-from rewake.log.floor import read_floor
-from rewake.log.layout import SegmentId, segment_id
-from rewake.log.mark import read_mark
+from rewake.log.files.descriptor import Descriptor, read_descriptor
+from rewake.log.files.floor import read_floor
+from rewake.log.files.layout import SegmentId, segment_id
+from rewake.log.files.mark import read_mark
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader, read_segment_header
+from rewake.log.reading.chain import Seals
+from rewake.log.reading.scan import FoundFrame, Window, headers_in
+from rewake.log.reading.survey import believed_mark, survey
 from rewake.log.recover import recover
-from rewake.log.scan import FoundFrame, Window, headers_in
-from rewake.log.segment import SEGMENT_HEADER_SIZE, SegmentHeader, read_segment_header
 from rewake.log.store import Store
-from rewake.log.survey import believed_mark, survey
 from rewake.model.errors import DamagedFrame, DamagedLog, RewakeError
 
 __all__ = ["Damage", "LogReport", "SegmentReport", "verify"]

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rewake.log.files.lineage import Lineage, LogRecord
 from rewake.log.frame import Buffer
-from rewake.log.lineage import Lineage, LogRecord
 
 Address = tuple[str, int]
 

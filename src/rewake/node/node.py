@@ -23,11 +23,17 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from rewake.graph.plan import NodePlan
+from rewake.graph.plan.plan import NodePlan
+from rewake.log.files.lineage import Lineage
 from rewake.log.frame import Frame, SectionKind, TurnRecord
-from rewake.log.lineage import Lineage
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import IDLE, NO_TIME, StreamEvent
+from rewake.node.channels.input_merge import InputMerge, Taken
+from rewake.node.channels.origins import SILENT, Origins, SinkOrigins
+from rewake.node.channels.packets import packet_of, punctuation_section
+from rewake.node.channels.producers import Note, Producers
+from rewake.node.channels.silence import Silence
+from rewake.node.channels.subscriptions import Kept, Subscriptions
 from rewake.node.commands import (
     Acknowledge,
     Append,
@@ -38,18 +44,12 @@ from rewake.node.commands import (
     Trim,
 )
 from rewake.node.frame_marks import FrameMarks
-from rewake.node.input_merge import InputMerge, Taken
 from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
-from rewake.node.origins import SILENT, Origins, SinkOrigins
-from rewake.node.packets import packet_of, punctuation_section
-from rewake.node.producers import Note, Producers
-from rewake.node.silence import Silence
-from rewake.node.subscriptions import Kept, Subscriptions
 from rewake.operators.stateful import Delaying, by_machine_clock
 from rewake.recovery.approach import Emissions, Foretelling, Recovery, result_sections
-from rewake.recovery.rates import RecoveryRates
+from rewake.recovery.promises.rates import RecoveryRates
 
 _AT_ANY_POSITION = -1
 # Amnesia: each life of a node numbers its output from a line of its own, so that nothing it lost

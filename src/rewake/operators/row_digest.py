@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, UsageError
-from rewake.operators.arrays import Array
+from rewake.operators.columns.arrays import Array
 
 __all__ = ["DIGEST_BYTES", "NO_ROWS", "RowDigest", "digest_of"]
 

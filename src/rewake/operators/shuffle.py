@@ -30,11 +30,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.columns import field_of
-from rewake.operators.keys import KeyColumn
-from rewake.operators.wide_columns import decimal_view
-from rewake.operators.wide_kernels import without_zeros
+from rewake.operators.aggregate.wide_kernels import without_zeros
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.keys import KeyColumn
+from rewake.operators.columns.values import field_of
+from rewake.operators.columns.wide import decimal_view
 
 _SEED = np.uint64(0x243F6A8885A308D3)
 _NULL = np.uint64(0x13198A2E03707344)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewake.operators.arrays import Array
 from rewake.operators.classes import OperatorClass
+from rewake.operators.columns.arrays import Array
 from rewake.operators.stateless import FilterStep
 
 __all__ = ["SplitStep"]

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
 
 # (output number, tuples); outputs without tuples are left out.
 Emissions = Sequence[tuple[int, pa.RecordBatch]]

@@ -24,8 +24,8 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
-from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.dead_letters import FOR_A_TUPLE, dead_letters
 from rewake.operators.failing import failures
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts

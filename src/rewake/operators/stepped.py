@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
-from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.stateful import (
     Clocked,
     Delaying,

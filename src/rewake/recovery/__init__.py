@@ -9,5 +9,5 @@ An approach that comes with Rewake has a file of its own and one line here, whic
 """
 
 from rewake.recovery import amnesia as _amnesia  # noqa: F401
-from rewake.recovery import continuous_eventual as _continuous_eventual  # noqa: F401
-from rewake.recovery import instant_checkpoints as _instant_checkpoints  # noqa: F401
+from rewake.recovery.eventual import approach as _continuous_eventual  # noqa: F401
+from rewake.recovery.instant import approach as _instant_checkpoints  # noqa: F401

@@ -21,7 +21,7 @@ from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
-from rewake.recovery.rates import RecoveryRates
+from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = [
     "LATE_OUTPUT",

@@ -22,13 +22,13 @@ import pyarrow as pa
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.operators.arrays import Array
+from rewake.operators.columns.arrays import Array
 from rewake.operators.stateful import NO_IDS, Emissions, PartsByKey, StoredParts
 from rewake.recovery.approach import result_sections, rows_in
-from rewake.recovery.eventual_checkpoint import pack_metadata, pack_parts
+from rewake.recovery.eventual.reading import pack_metadata, pack_parts
 from rewake.recovery.packing import pack_tightly
-from rewake.recovery.self_contained import OperatorFactory, SelfContained
-from rewake.recovery.self_contained_frames import CHECKS_WAY, BatchMark
+from rewake.recovery.self_contained.engine import OperatorFactory, SelfContained
+from rewake.recovery.self_contained.frames import CHECKS_WAY, BatchMark
 
 __all__ = ["ShardParts", "first_record", "parts_of"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rewake.graph.plan import Plan
+from rewake.graph.plan.plan import Plan
 from rewake.log.frame import Frame
 from rewake.log.log import Log
 from rewake.model.errors import ProducerSuperseded
-from rewake.node.packets import packet_in
-from rewake.node.producers import producers_of
+from rewake.node.channels.packets import packet_in
+from rewake.node.channels.producers import producers_of
 from rewake.sim.client import Client
 from rewake.sim.disk import Disk, TimedLog
 from rewake.sim.producer import Producer

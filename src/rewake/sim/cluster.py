@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rewake.graph.plan import Plan
-from rewake.log.host import DirectWriter
+from rewake.graph.plan.plan import Plan
 from rewake.log.log import Log
 from rewake.log.memory import Choices
-from rewake.node.coordinator import Coordinator
+from rewake.log.writing.host import DirectWriter
+from rewake.node.channels.outbox import Outbox
+from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Address, Refused
 from rewake.node.node import Node
-from rewake.node.outbox import Outbox
 from rewake.sim.check import Archive
 from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rewake.log.commands import Command, Rotate, Sync, Write
-from rewake.log.flight import Limits, State
+from rewake.log.files.lineage import Lineage, LogRecord, check_record
 from rewake.log.frame import Frame, TurnRecord
-from rewake.log.host import DirectWriter
-from rewake.log.lineage import Lineage, LogRecord, check_record
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
+from rewake.log.writing.commands import Command, Rotate, Sync, Write
+from rewake.log.writing.flight import Limits, State
+from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import StorageFault, StorageFull
 from rewake.sim.world import Process
 

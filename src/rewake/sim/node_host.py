@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rewake.graph.plan import NodePlan
+from rewake.graph.plan.plan import NodePlan
+from rewake.log.files.lineage import LogRecord
+from rewake.log.files.sealed import sealed, unsealed
 from rewake.log.frame import Frame
-from rewake.log.lineage import LogRecord
 from rewake.log.memory import PowerLost
-from rewake.log.sealed import sealed, unsealed
 from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import BadPeer, Fenced, OutOfRange, StorageFault, WriterFailed
@@ -36,7 +36,7 @@ from rewake.node.commands import (
     Send,
     Trim,
 )
-from rewake.node.failure_detector import HEARTBEAT_MS
+from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.messages import (
     Ack,
     Address,

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rewake.graph.plan import Plan
+from rewake.graph.plan.plan import Plan
 from rewake.graph.query import Query
 from rewake.graph.stream import Stream
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.windows import CountWindow, TimeWindow, count_window, time_window
+from rewake.operators.windows.specs import CountWindow, TimeWindow, count_window, time_window
 from rewake.recovery.approach import Approach, approach_named
 from rewake.sim.connectors import ListSink, ListSource
 

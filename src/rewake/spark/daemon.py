@@ -24,15 +24,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # In this order: what others need first.
 _FOR_NODES = (
-    "rewake.net.small_pages",
+    "rewake.net.nodes.small_pages",
     "numpy",
     "pandas",
     "pyarrow",
     "pyarrow.compute",
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
-    "rewake.net.node_host",
-    "rewake.net.warm",
+    "rewake.net.nodes.host",
+    "rewake.net.nodes.warm",
 )
 
 # The kind of workers that run tasks.

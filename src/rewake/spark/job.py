@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from rewake.model.errors import OperatingFault
-from rewake.net.node_task import NodeTask
-from rewake.net.processes import Driver
+from rewake.net.nodes.task import NodeTask
+from rewake.net.queries.processes import Driver
 from rewake.net.watcher import watcher
+from rewake.node.coordinator.supervision import Supervision
 from rewake.node.messages import Address
-from rewake.node.supervision import Supervision
 from rewake.spark.probe import probe, together
 from rewake.spark.slots import check_slots, slots
 from rewake.spark.tags import cancel_tagged, tag_jobs
@@ -187,7 +187,7 @@ def _first_lines(error: Exception) -> str:
 
 
 class SparkNodes:
-    """The launcher of a query's nodes on Spark: see `rewake.net.processes.Launcher`."""
+    """The launcher of a query's nodes on Spark: see `rewake.net.queries.processes.Launcher`."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -211,7 +211,7 @@ class SparkNodes:
 
 def _node_entry(tasks: tuple[NodeTask, ...]) -> Entry:
     def entry(number: int) -> str:
-        from rewake.net.node_host import run_node  # noqa: PLC0415 (on the worker)
+        from rewake.net.nodes.host import run_node  # noqa: PLC0415 (on the worker)
 
         return run_node(tasks[number])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
-from rewake.net.running import RunningQuery, check_start
+from rewake.net.queries.running import RunningQuery, check_start
 from rewake.spark.job import SparkNodes
 from rewake.spark.session import local_session
 from rewake.stores.places import local_path

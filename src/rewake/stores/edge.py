@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
-from rewake.log.descriptor import Descriptor, Metadata
+from rewake.log.files.descriptor import Descriptor, Metadata
 from rewake.log.log import Log
-from rewake.log.pipeline import Limits, Mode
-from rewake.log.reader import LogReader
+from rewake.log.reading.reader import LogReader
+from rewake.log.writing.pipeline import Limits, Mode
 from rewake.stores.local import LocalStore
 from rewake.stores.private import put_right
 from rewake.stores.writer import LogWriter

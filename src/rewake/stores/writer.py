@@ -15,8 +15,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from rewake.log.claims import current_claim, owns
-from rewake.log.commands import (
+from rewake.log.files.claims import current_claim, owns
+from rewake.log.files.descriptor import Descriptor
+from rewake.log.frame import TurnRecord
+from rewake.log.log import AppendPoint
+from rewake.log.retention import Needs, Retention, Trimmed, trim
+from rewake.log.store import Store
+from rewake.log.writing.commands import (
     Command,
     Complete,
     Gather,
@@ -26,13 +31,8 @@ from rewake.log.commands import (
     WriteIndex,
     WriteMark,
 )
-from rewake.log.descriptor import Descriptor
-from rewake.log.frame import TurnRecord
-from rewake.log.host import carry_out
-from rewake.log.log import AppendPoint
-from rewake.log.pipeline import Limits, Mode, State, WritePipeline
-from rewake.log.retention import Needs, Retention, Trimmed, trim
-from rewake.log.store import Store
+from rewake.log.writing.host import carry_out
+from rewake.log.writing.pipeline import Limits, Mode, State, WritePipeline
 from rewake.model.errors import Fenced, RewakeError, StorageFull
 
 __all__ = ["LogWriter"]

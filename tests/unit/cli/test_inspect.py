@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from rewake.cli.app import app, main
 from rewake.connectors.item_stream import SCHEMA, ItemStream
-from rewake.log.layout import segment_id
+from rewake.log.files.layout import segment_id
 from rewake.log.testing import sample_turn
 from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg
-from rewake.operators.windows import count_window, time_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.aggregate.functions import Avg
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window, time_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.targets import Targets
 from rewake.stores import create_log, open_log_reader, open_log_writer
 

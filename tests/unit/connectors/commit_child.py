@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commit_vocabulary import QUERY, commit_numbers
 
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import open_stream
-from rewake.node.shard_batches import BatchIdentity
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import open_stream
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 
 
 def main() -> None:

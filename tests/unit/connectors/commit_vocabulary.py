@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.connectors.log_stream import StreamSource
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder, create_stream, stream_columns
-from rewake.connectors.stream_manifest import StagedFile
-from rewake.node.shard_batches import BatchIdentity
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import StreamFolder, create_stream, stream_columns
+from rewake.connectors.streams.manifest import StagedFile
+from rewake.connectors.streams.source import StreamSource
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 from rewake.spark.datasource.staging import Layout, stage
 from rewake.stores import open_log_reader
 

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commit_vocabulary import new_stream
 
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import StreamFolder
 from rewake.model.connectors import Source, SourceReader
 from rewake.model.stream_event import StreamEvent
 

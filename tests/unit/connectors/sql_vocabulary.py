@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rewake.connectors.databases import Postgres, Sqlite
-from rewake.connectors.sql_sink import SqlSink, SqlSinkWriter
+from rewake.connectors.databases.database import Postgres, Sqlite
+from rewake.connectors.databases.sink import SqlSink, SqlSinkWriter
 from rewake.model.stream_event import StreamEvent
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewake.connectors.file_sink import FileSink
-from rewake.connectors.files import Files
-from rewake.connectors.parts import Stretch, chains, read_parts, stretch_of
+from rewake.connectors.files.parts import Stretch, chains, read_parts, stretch_of
+from rewake.connectors.files.sink import FileSink
+from rewake.connectors.files.source import Files
 from rewake.model.errors import (
     DamagedData,
     SchemaMismatch,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rewake.connectors.file_sink import FileSink, FileSinkWriter
-from rewake.connectors.part_folder import PartFolder
-from rewake.connectors.parts import read_parts
+from rewake.connectors.files.part_folder import PartFolder
+from rewake.connectors.files.parts import read_parts
+from rewake.connectors.files.sink import FileSink, FileSinkWriter
 from rewake.model.errors import Fenced, StorageFault, StorageFull, WriterFailed
 from rewake.model.stream_event import StreamEvent
 from rewake.stores import LocalStore
@@ -288,7 +288,7 @@ def test_a_writer_that_was_succeeded_is_fenced(tmp_path: Path) -> None:
 CHILD = """
 import sys
 import pyarrow as pa
-from rewake.connectors.file_sink import FileSink
+from rewake.connectors.files.sink import FileSink
 from rewake.model.stream_event import StreamEvent
 
 schema = pa.schema([("n", pa.int64())])

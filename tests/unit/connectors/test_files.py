@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rewake.connectors import formats
-from rewake.connectors.files import Files
+from rewake.connectors.files.source import Files, formats
 from rewake.model.errors import (
     DamagedData,
     OutOfRange,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.connectors.formats import FORMATS
-from rewake.connectors.json_lines import check_text_schema, json_lines
+from rewake.connectors.files.formats import FORMATS
+from rewake.connectors.files.json_lines import check_text_schema, json_lines
 from rewake.model.errors import SchemaMismatch
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rewake.connectors.log_stream import StreamSource
+from rewake.connectors.streams.source import StreamSource
 from rewake.log.columns import pack_columns
 from rewake.log.frame import Section, SectionKind, TurnRecord
-from rewake.log.pipeline import Limits
 from rewake.log.retention import Needs, Retention
+from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import (
     DamagedFrame,
     NotALog,

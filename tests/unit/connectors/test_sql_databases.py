@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from sql_vocabulary import new_postgres, opened
 
-from rewake.connectors.databases import Postgres, Sqlite
+from rewake.connectors.databases.database import Postgres, Sqlite
+from rewake.connectors.databases.sink import SqlSink
 from rewake.connectors.memory import Batches
-from rewake.connectors.sql_sink import SqlSink
 from rewake.graph.lookups import lookup
 from rewake.graph.query import Query
 from rewake.model.errors import InvalidWindow, Unavailable, UsageError

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_vocabulary import PATIENCE_SECONDS, Outside, new_sqlite
 
-from rewake.connectors.databases import Sqlite
-from rewake.connectors.sql_lookup import SqlLookup
+from rewake.connectors.databases.database import Sqlite
+from rewake.connectors.databases.lookup import SqlLookup
 from rewake.model.errors import DamagedData, SchemaMismatch, Unavailable, UsageError
 
 VISITS = pa.schema([("id", pa.int64()), ("city", pa.string())])

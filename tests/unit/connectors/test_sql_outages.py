@@ -20,9 +20,9 @@ from sql_vocabulary import (
     prices,
 )
 
-from rewake.connectors.database_calls import Caller
-from rewake.connectors.postgres_session import PostgresSession
-from rewake.connectors.sql_sink import SqlSink, SqlSinkWriter
+from rewake.connectors.databases.calls import Caller
+from rewake.connectors.databases.postgres import PostgresSession
+from rewake.connectors.databases.sink import SqlSink, SqlSinkWriter
 from rewake.model.errors import Fenced, GaveUp, Unavailable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_vocabulary import PRICES, Outside, committed, new_sqlite, opened, prices
 
-from rewake.connectors.sql_sink import SqlSink
+from rewake.connectors.databases.sink import SqlSink
 from rewake.model.errors import (
     DamagedData,
     Fenced,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewake.connectors.sql_text import (
+from rewake.connectors.databases.text import (
     parameters_of,
     quoted,
     quoted_table,

@@ -18,9 +18,9 @@ from commit_vocabulary import (
     staged,
 )
 
-from rewake.connectors.log_stream import StreamSource
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder, create_stream, stream_columns
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import StreamFolder, create_stream, stream_columns
+from rewake.connectors.streams.source import StreamSource
 from rewake.model.errors import (
     UsageError,
 )

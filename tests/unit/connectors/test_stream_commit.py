@@ -30,10 +30,9 @@ from commit_vocabulary import (
     staged,
 )
 
-from rewake.connectors.log_stream import StreamSource
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder
-from rewake.connectors.stream_manifest import (
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import StreamFolder
+from rewake.connectors.streams.manifest import (
     BatchPart,
     Manifest,
     StagedFile,
@@ -41,8 +40,9 @@ from rewake.connectors.stream_manifest import (
     Written,
     rows_of,
 )
+from rewake.connectors.streams.source import StreamSource
+from rewake.log.files.sealed import unsealed
 from rewake.log.frame import SectionKind
-from rewake.log.sealed import unsealed
 from rewake.model.errors import (
     CheckpointBehindLog,
     CheckpointWithoutLog,
@@ -53,7 +53,7 @@ from rewake.model.errors import (
     OtherRows,
     UsageError,
 )
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 from rewake.operators.row_digest import NO_ROWS
 from rewake.operators.shuffle import Shuffle
 from rewake.spark.datasource import staging

@@ -21,9 +21,9 @@ from commit_vocabulary import (
     staged,
 )
 
-from rewake.connectors.commit_logs import read_concluded
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.commit_logs import read_concluded
+from rewake.connectors.streams.folder import StreamFolder
 from rewake.log.frame import TurnRecord
 from rewake.model.errors import (
     CheckpointBehindLog,
@@ -31,7 +31,7 @@ from rewake.model.errors import (
     Fenced,
     LogInUse,
 )
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 from rewake.stores import open_log_writer
 
 # Every point of a commit, and how often it may be passed before the process dies.

@@ -22,10 +22,10 @@ from commit_vocabulary import (
     stage_numbers,
 )
 
-from rewake.connectors.commit_logs import read_concluded
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import StreamFolder, open_stream
-from rewake.connectors.stream_manifest import BatchPart
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.commit_logs import read_concluded
+from rewake.connectors.streams.folder import StreamFolder, open_stream
+from rewake.connectors.streams.manifest import BatchPart
 from rewake.log.frame import SectionKind, TurnRecord
 from rewake.model.errors import HistoryMismatch
 from rewake.spark.datasource.staging import stage

@@ -17,9 +17,9 @@ from commit_vocabulary import (
     new_stream,
 )
 
-from rewake.connectors.log_stream import StreamSource
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import create_stream, open_stream
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import create_stream, open_stream
+from rewake.connectors.streams.source import StreamSource
 from rewake.model.errors import (
     LogExists,
     LogInUse,

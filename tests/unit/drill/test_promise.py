@@ -12,8 +12,8 @@ from rewake.cli.app import app
 from rewake.drill import promise
 from rewake.drill.promise import explained, in_short, standing
 from rewake.drill.queries import ItemDrill
-from rewake.net.calibration import keep_rates
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.net.nodes.calibration import keep_rates
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 SAID: dict[str, Any] = {
     "extent_records": 10_000.0, "replay_tuples": 2_000_000.0, "replay_from": 5_000_001.0,

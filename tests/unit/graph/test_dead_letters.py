@@ -122,7 +122,7 @@ def test_a_diverting_step_is_a_fragment_of_its_own():
 
 def test_windows_of_several_sizes_are_streams_of_several_names():
     """The same functions over each."""
-    from rewake.operators.windows import count_window
+    from rewake.operators.windows.specs import count_window
 
     query = Query("q")
     sizes = {"short": count_window(2), "long": count_window(10)}

@@ -7,8 +7,8 @@ import pytest
 from graph_vocabulary import ITEMS, Folder, Numbers, items_of
 
 from rewake.graph import Query, count_window, time_window
-from rewake.graph.layout import arrange
-from rewake.operators.windows import CountWindow
+from rewake.graph.showing.layout import arrange
+from rewake.operators.windows.specs import CountWindow
 from rewake.recovery.approach import approach_named
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,7 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 from rewake.model.errors import ArithmeticOverflow, SchemaMismatch, UsageError
-from rewake.operators.expressions import ArrowFunction, Expression, expression, function_identity
+from rewake.operators.expressions.expression import (
+    ArrowFunction,
+    Expression,
+    expression,
+    function_identity,
+)
 
 SCHEMA = pa.schema(
     [
@@ -263,7 +268,7 @@ def test_functions_are_the_same_when_their_names_and_code_are() -> None:
 def test_the_identity_of_a_function_is_the_same_in_every_process() -> None:
     """It goes into the fingerprint, which another process compares."""
     code = (
-        "import json; from rewake.operators.expressions import function_identity\n"
+        "import json; from rewake.operators.expressions.expression import function_identity\n"
         "def chosen(batch): return batch['a'] in {'x', 'y', 'z', 'w'}\n"
         "print(json.dumps(function_identity(chosen)))"
     )

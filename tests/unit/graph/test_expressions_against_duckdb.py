@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.operators.expressions import Expression
+from rewake.operators.expressions.expression import Expression
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ from graph_vocabulary import Numbers
 from rewake.graph import Query, Stream
 from rewake.graph.lookups import lookup
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.operators.windows import count_window
+from rewake.operators.windows.specs import count_window
 
 STATEMENT = "SELECT name FROM items WHERE id = :item_id"
 

@@ -8,11 +8,11 @@ import pytest
 from graph_vocabulary import ITEMS, Folder, Numbers, Straight, items_of
 
 from rewake.graph import Plan, Query, count_window, time_window
-from rewake.graph.fingerprint import fingerprint as fingerprint_of
+from rewake.graph.plan.fingerprint import fingerprint as fingerprint_of
 from rewake.graph.steps import Graph, Kind, Step
 from rewake.model.errors import UsageError
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import UserDefined
+from rewake.operators.aggregate.functions import UserDefined
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.recovery.approach import approach_named
 
 

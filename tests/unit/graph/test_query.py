@@ -7,7 +7,7 @@ from graph_vocabulary import ITEMS, Folder, Numbers, items_of
 
 from rewake.graph import Query, count_window, time_window
 from rewake.model.errors import InvalidName, InvalidWindow, SchemaMismatch, UsageError
-from rewake.operators.functions import Avg
+from rewake.operators.aggregate.functions import Avg
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import rewake
 from rewake.graph.query import Query
 from rewake.graph.stream import Stream
 from rewake.model.errors import InvalidWindow, UsageError
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.operator import AggregateSpec
 
 SCHEMA = pa.schema(
     [

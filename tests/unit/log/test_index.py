@@ -2,15 +2,15 @@
 
 import pytest
 
-from rewake.log.chain import load_chains
-from rewake.log.host import DirectWriter
-from rewake.log.index import ENTRY_SIZE, IndexEntry, encode_entry, read_index
-from rewake.log.layout import SegmentId
+from rewake.log.files.index import ENTRY_SIZE, IndexEntry, encode_entry, read_index
+from rewake.log.files.layout import SegmentId
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.pipeline import Limits
+from rewake.log.reading.chain import load_chains
 from rewake.log.reindex import complete_index
 from rewake.log.testing import sample_turn
+from rewake.log.writing.host import DirectWriter
+from rewake.log.writing.pipeline import Limits
 
 SEGMENT = SegmentId(0, 0)
 ENTRIES = [IndexEntry(10 * i, 30 * i, 100 * i - 5, 1000 * i + 88) for i in range(5)]

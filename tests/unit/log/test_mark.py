@@ -3,9 +3,9 @@
 import pytest
 
 from rewake.log.frame import TurnRecord
-from rewake.log.host import DirectWriter
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
+from rewake.log.writing.host import DirectWriter
 
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -1, 0, 2**62 - 1, 2**62, 2**63 - 1])

@@ -6,10 +6,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rewake.log.log import Log
 from rewake.log.memory import Choices, MemoryStore
-from rewake.log.pipeline import Limits, Mode
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.verify import verify
+from rewake.log.writing.pipeline import Limits, Mode
 
 LIMITS = Limits(segment_bytes=700, index_interval=250, batch_frames=3, sync_bytes=400)
 

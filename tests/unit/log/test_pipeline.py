@@ -2,7 +2,13 @@
 
 import pytest
 
-from rewake.log.commands import (
+from rewake.log.files.descriptor import Descriptor
+from rewake.log.files.layout import SegmentId
+from rewake.log.files.mark import Frontier, StripeEnd
+from rewake.log.frame import decode_header
+from rewake.log.log import AppendPoint
+from rewake.log.testing import sample_turn
+from rewake.log.writing.commands import (
     Complete,
     Confirm,
     Gather,
@@ -12,13 +18,7 @@ from rewake.log.commands import (
     WriteIndex,
     WriteMark,
 )
-from rewake.log.descriptor import Descriptor
-from rewake.log.frame import decode_header
-from rewake.log.layout import SegmentId
-from rewake.log.log import AppendPoint
-from rewake.log.mark import Frontier, StripeEnd
-from rewake.log.pipeline import TRANSITIONS, Limits, Mode, State, WritePipeline
-from rewake.log.testing import sample_turn
+from rewake.log.writing.pipeline import TRANSITIONS, Limits, Mode, State, WritePipeline
 from rewake.model.errors import Fenced, StorageFault, StorageFull, UsageError, WriterFailed
 
 FRAME = sum(

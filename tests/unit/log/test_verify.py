@@ -2,13 +2,13 @@
 
 import pytest
 
-from rewake.log.host import DirectWriter
-from rewake.log.layout import DESCRIPTOR, MARK, segment_id
+from rewake.log.files.layout import DESCRIPTOR, MARK, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.pipeline import Limits
 from rewake.log.testing import sample_turn
 from rewake.log.verify import verify
+from rewake.log.writing.host import DirectWriter
+from rewake.log.writing.pipeline import Limits
 
 
 @pytest.fixture(params=[1, 2], ids=["one stripe", "two stripes"])

@@ -4,12 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rewake.net.authentication import Token
-from rewake.net.connection import Connection
-from rewake.net.decoder import Decoder
-from rewake.net.listener import Listener
-from rewake.net.loop import Loop
-from rewake.net.wire import (
+from rewake.net.wire.authentication import Token
+from rewake.net.wire.codec import (
     AUTHENTICATED,
     UNAUTHENTICATED,
     Frame,
@@ -18,6 +14,10 @@ from rewake.net.wire import (
     decode_message,
     encode,
 )
+from rewake.net.wire.connection import Connection
+from rewake.net.wire.decoder import Decoder
+from rewake.net.wire.listener import Listener
+from rewake.net.wire.loop import Loop
 from rewake.node.messages import (
     Ack,
     Begins,

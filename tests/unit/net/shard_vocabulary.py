@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rewake.net.ancestry import Process, process
-from rewake.net.shard_client import ShardRequest, ask_shard
-from rewake.net.shard_wire import messages_of
+from rewake.net.queries.ancestry import Process, process
+from rewake.net.shards.client import ShardRequest, ask_shard
+from rewake.net.shards.wire import messages_of
 from rewake.operators.row_digest import digest_of
 
 QUERY, RUN, NEXT_RUN = bytes(range(16)), bytes([1] * 16), bytes([2] * 16)

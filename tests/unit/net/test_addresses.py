@@ -7,10 +7,10 @@ import pytest
 from rewake.drill.queries import ItemDrill
 from rewake.drill.run import Watcher
 from rewake.model.errors import UsageError
-from rewake.net.addresses import is_loopback, is_wildcard
-from rewake.net.listener import CannotListen, address_towards
-from rewake.net.processes import Processes
-from rewake.net.running import RunningQuery
+from rewake.net.queries.processes import Processes
+from rewake.net.queries.running import RunningQuery
+from rewake.net.wire.addresses import is_loopback, is_wildcard
+from rewake.net.wire.listener import CannotListen, address_towards
 
 SMALL = ItemDrill(tuples=20_000, items=500, event_tuples=1_000)
 

@@ -8,8 +8,8 @@ import pytest
 from net_vocabulary import OTHER_TOKEN, TOKEN, Recorder, World, as_bytes, frame_of, world
 
 from rewake.model.errors import BadPeer, UsageError
-from rewake.net.authentication import Handshake, Token
-from rewake.net.wire import Frame, Kind, encode_frame
+from rewake.net.wire.authentication import Handshake, Token
+from rewake.net.wire.codec import Frame, Kind, encode_frame
 from rewake.node.messages import Stop
 
 

@@ -24,11 +24,11 @@ from rewake.connectors import FileSink, read_parts
 from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
 from rewake.model.errors import OperatingFault, QueryFailed, StorageFault, UsageError
-from rewake.net.authentication import Token
-from rewake.net.client import Endpoint, Subscription
-from rewake.net.connection import Connection
-from rewake.net.loop import Loop
-from rewake.net.running import RunningQuery
+from rewake.net.clients.client import Endpoint, Subscription
+from rewake.net.queries.running import RunningQuery
+from rewake.net.wire.authentication import Token
+from rewake.net.wire.connection import Connection
+from rewake.net.wire.loop import Loop
 from rewake.node.messages import Find, Found, Subscribe
 
 PATIENCE_SECONDS = 40.0

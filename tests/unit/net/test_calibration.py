@@ -7,7 +7,7 @@ import pytest
 
 from rewake.drill.queries import ItemDrill
 from rewake.model.errors import OperatingFault
-from rewake.net.calibration import (
+from rewake.net.nodes.calibration import (
     HOPS_MS,
     calibrate,
     calibration,
@@ -15,8 +15,8 @@ from rewake.net.calibration import (
     keep_rates,
     kept_rates,
 )
-from rewake.net.running import start_processes
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.net.queries.running import start_processes
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 FIGURES = {"extent_records": 7.0, "predicted_ms": 80.0}
 
@@ -64,7 +64,7 @@ def test_a_query_that_cannot_be_calibrated_gives_its_folder_back(
 
     query = ItemDrill(tuples=1000, items=10, recover_within="1s").build()
     with monkeypatch.context() as busy:
-        busy.setattr("rewake.net.running.calibration", too_slow)
+        busy.setattr("rewake.net.queries.running.calibration", too_slow)
         with pytest.raises(OperatingFault, match="too slow"):
             start_processes(query, tmp_path)
     with start_processes(query, tmp_path) as running:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from net_vocabulary import SAMPLES, TOKEN, Recorder, World, world
 
 from rewake.model.errors import UsageError
-from rewake.net.connection import Connection, prepare
-from rewake.net.wire import AUTHENTICATED, Message
+from rewake.net.wire.codec import AUTHENTICATED, Message
+from rewake.net.wire.connection import Connection, prepare
 from rewake.node.messages import Ack, Packet, Refused, Stop
 
 

@@ -21,11 +21,11 @@ from shard_vocabulary import executors
 import rewake
 from rewake.drill.queries import ItemDrill
 from rewake.model.errors import OperatingFault
-from rewake.net.authentication import Handshake
-from rewake.net.client import Endpoint, Subscription, subscribe
-from rewake.net.connection import Connection, Unanswered
-from rewake.net.doorway import Doorway
-from rewake.net.loop import Loop
+from rewake.net.clients.client import Endpoint, Subscription, subscribe
+from rewake.net.wire.authentication import Handshake
+from rewake.net.wire.connection import Connection, Unanswered
+from rewake.net.wire.doorway import Doorway
+from rewake.net.wire.loop import Loop
 from rewake.node.messages import Find, Stop
 
 PATIENCE_SECONDS = 40.0

@@ -14,7 +14,7 @@ from rewake.graph.query import Query
 from rewake.log.retention import Retention
 from rewake.log.testing import sample_turn
 from rewake.model.errors import OutOfRange, UsageError
-from rewake.net.node_log import LIMITS, NodeLog
+from rewake.net.nodes.log import LIMITS, NodeLog
 from rewake.stores import open_log_reader
 
 TIMES = pa.table({"k": [1, 2], "at": pa.array([0, 1], pa.timestamp("ms"))})

@@ -10,8 +10,8 @@ import pytest
 from net_vocabulary import TOKEN, world
 
 from rewake.model.errors import UsageError
-from rewake.net.addresses import is_loopback
-from rewake.net.listener import CannotListen, Listener, PortTaken
+from rewake.net.wire.addresses import is_loopback
+from rewake.net.wire.listener import CannotListen, Listener, PortTaken
 from rewake.node.messages import Stop
 
 

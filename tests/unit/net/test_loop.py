@@ -5,9 +5,9 @@ import threading
 import pytest
 from net_vocabulary import Recorder, world
 
-from rewake.net.connection import Connection
-from rewake.net.loop import Loop
-from rewake.net.wire import Message
+from rewake.net.wire.codec import Message
+from rewake.net.wire.connection import Connection
+from rewake.net.wire.loop import Loop
 from rewake.node.messages import Stop
 
 

@@ -14,17 +14,17 @@ from rewake.graph.query import Query
 from rewake.log.testing import sample_turn
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.net.authentication import TOKEN_BYTES, Token
-from rewake.net.client import Endpoint, Subscription
-from rewake.net.downstream import Downstream
-from rewake.net.loop import Loop
-from rewake.net.node_log import LIMITS, NodeLog
-from rewake.net.read_back import ReadBack
+from rewake.net.clients.client import Endpoint, Subscription
+from rewake.net.nodes.downstream import Downstream
+from rewake.net.nodes.log import LIMITS, NodeLog
+from rewake.net.nodes.read_back import ReadBack
+from rewake.net.wire.authentication import TOKEN_BYTES, Token
+from rewake.net.wire.loop import Loop
+from rewake.node.channels.packets import packet_of
+from rewake.node.channels.producers import MOST_WINDOW_BYTES
 from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand, ReadLog
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node
-from rewake.node.packets import packet_of
-from rewake.node.producers import MOST_WINDOW_BYTES
 
 SCHEMA = pa.schema([("k", pa.int64())])
 

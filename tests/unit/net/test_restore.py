@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rewake.log.sealed import sealed
+from rewake.log.files.sealed import sealed
 from rewake.model.errors import DamagedData
-from rewake.net.backup import FORMAT, MANIFEST
-from rewake.net.restore import restore_backup
+from rewake.net.queries.backup import FORMAT, MANIFEST
+from rewake.net.queries.restore import restore_backup
 
 DATA = b"hostile"
 ENTRY = {"size": len(DATA), "sha256": sha256(DATA).hexdigest()}

@@ -21,12 +21,12 @@ import rewake
 from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
-from rewake.net.authentication import Token
-from rewake.net.client import Endpoint
-from rewake.net.connection import Connection
-from rewake.net.loop import Loop
-from rewake.net.node_task import NodeTask
-from rewake.net.running import RunningQuery
+from rewake.net.clients.client import Endpoint
+from rewake.net.nodes.task import NodeTask
+from rewake.net.queries.running import RunningQuery
+from rewake.net.wire.authentication import Token
+from rewake.net.wire.connection import Connection
+from rewake.net.wire.loop import Loop
 from rewake.node.messages import Find, Found, Heartbeat, Refused, Register, Subscribe
 from rewake.node.rights import Right, refusal
 

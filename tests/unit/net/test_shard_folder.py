@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rewake.model.errors import DamagedLog, OtherOperator, UsageError
-from rewake.net.shard_folder import Owner, ShardFolder, holder_text
+from rewake.net.shards.folder import Owner, ShardFolder, holder_text
 from rewake.stores import create_log, open_log_writer
 
 WANTED = {"operator": {"by": ["k"]}, "columns": [["k", "int64"]], "shards": 2}

@@ -9,7 +9,7 @@ from shard_vocabulary import NEXT_RUN, RUN, Executor, executors
 
 from rewake.log.frame import Frame, SectionKind, TurnRecord
 from rewake.model.errors import HistoryMismatch
-from rewake.node.shard_batches import BatchRecord
+from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 SHARDS = range(3)

@@ -34,9 +34,10 @@ from rewake.model.errors import (
     OtherShard,
     SchemaMismatch,
 )
-from rewake.net import shard_client, shard_wire
-from rewake.net.authentication import Token
-from rewake.net.shard_folder import ShardFolder
+from rewake.net.shards import client as shard_client
+from rewake.net.shards import wire as shard_wire
+from rewake.net.shards.folder import ShardFolder
+from rewake.net.wire.authentication import Token
 
 BIG = 2**62
 
@@ -369,12 +370,12 @@ def test_a_host_that_has_rehearsed_has_changed_nothing_and_needs_no_pandas(
 import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from rewake.net.shard_folder import ShardFolder
-from rewake.net.shard_state import Description, ShardState, rehearse
-from rewake.node.shard_batches import BatchIdentity, BatchRecord
-from rewake.operators.arrays import arrow_array
+from rewake.net.shards.folder import ShardFolder
+from rewake.net.shards.state import Description, ShardState, rehearse
+from rewake.node.micro_batches.shard_batches import BatchIdentity, BatchRecord
+from rewake.operators.columns.arrays import arrow_array
 from rewake.operators.row_digest import NO_ROWS
-from rewake.recovery.rates import RecoveryRates
+from rewake.recovery.promises.rates import RecoveryRates
 
 folder, operator = ShardFolder(sys.argv[1]), json.loads(sys.argv[2])
 schema = pa.schema([("item", pa.int64()), ("price", pa.int64())])

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from rewake.model.errors import BadPeer, UsageError
-from rewake.net import shard_wire
-from rewake.net.authentication import Token
-from rewake.net.shard_wire import Disconnected, ShardConnection, messages_of
+from rewake.net.shards import wire as shard_wire
+from rewake.net.shards.wire import Disconnected, ShardConnection, messages_of
+from rewake.net.wire.authentication import Token
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 TOKEN = Token(bytes(range(32)))

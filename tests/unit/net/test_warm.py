@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rewake.net import warm
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.expressions import ArrowFunction
+from rewake.net.nodes import warm
+from rewake.operators.aggregate.functions import Avg, First, Last, Max, Min, Sum
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.expressions.expression import ArrowFunction
 from rewake.operators.fragment import FragmentProgram, MapStep
-from rewake.operators.functions import Avg, First, Last, Max, Min, Sum
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
@@ -19,7 +19,7 @@ from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import session
 from rewake.operators.sorting.operator import SortSpec
-from rewake.operators.windows import count_window
+from rewake.operators.windows.specs import count_window
 
 SCHEMA = pa.schema([("key", pa.int32()), ("value", pa.int32()), ("name", pa.string())])
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from net_vocabulary import SAMPLES, as_bytes, decoded, feed
 
 from rewake.model.errors import BadPeer, UsageError
-from rewake.net.decoder import Decoder
-from rewake.net.wire import (
+from rewake.net.wire.codec import (
     _CONTROL,
     AUTHENTICATED,
     UNAUTHENTICATED,
@@ -24,6 +23,7 @@ from rewake.net.wire import (
     encode,
     encode_frame,
 )
+from rewake.net.wire.decoder import Decoder
 from rewake.node.messages import Failed, Heartbeat, Packet, Peer, Register, Welcome
 
 POSITIONS = st.integers(0, 2**62)

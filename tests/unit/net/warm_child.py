@@ -11,7 +11,7 @@ from numba.core.dispatcher import Dispatcher
 
 from rewake.log.frame import Frame
 from rewake.model.stream_event import StreamEvent
-from rewake.net.warm import warm_up
+from rewake.net.nodes.warm import warm_up
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.join.operator import JoinSpec
 from rewake.recovery.approach import approach_named

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rewake.graph.plan import NodePlan, Plan
-from rewake.log.lineage import LogRecord
+from rewake.graph.plan.plan import NodePlan, Plan
+from rewake.log.files.lineage import LogRecord
 from rewake.model.errors import UsageError
 from rewake.node.commands import EndQuery, HangUp, KillAttempt, Persist, Tell
-from rewake.node.coordinator import Coordinator
+from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.messages import (
     Failed,
     Finished,

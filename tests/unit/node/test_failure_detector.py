@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from rewake.node.failure_detector import FailureDetector
+from rewake.node.coordinator.failure_detector import FailureDetector
 
 LOOK_MS = 20.0
 

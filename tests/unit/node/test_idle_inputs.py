@@ -5,7 +5,7 @@ import pyarrow as pa
 from rewake.connectors.memory import Batches
 from rewake.graph.query import Query
 from rewake.model.stream_event import END_OF_TIME, IDLE, StreamEvent
-from rewake.node.input_merge import InputMerge
+from rewake.node.channels.input_merge import InputMerge
 from rewake.node.node import Node
 
 SCHEMA = pa.schema([("value", pa.int64())])

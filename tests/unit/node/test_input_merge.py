@@ -6,9 +6,9 @@ import pytest
 from rewake.log.frame import Frame, Section
 from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog
 from rewake.model.stream_event import CLOCK_PORT, END_OF_TIME, StreamEvent
-from rewake.node.input_merge import InputMerge
+from rewake.node.channels.input_merge import InputMerge
+from rewake.node.channels.packets import packet_of
 from rewake.node.messages import Packet
-from rewake.node.packets import packet_of
 
 SCHEMA = pa.schema([("value", pa.int64())])
 

@@ -1,12 +1,12 @@
 """What an output keeps for a consumer that may need it again."""
 
 from rewake.log.frame import Frame
+from rewake.node.channels.output_queue import OutputQueue
+from rewake.node.channels.packets import punctuation_section
+from rewake.node.channels.subscriptions import Kept, Subscriptions
 from rewake.node.commands import ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Packet, Subscribe
-from rewake.node.output_queue import OutputQueue
-from rewake.node.packets import punctuation_section
-from rewake.node.subscriptions import Kept, Subscriptions
 
 
 def _queue() -> OutputQueue:

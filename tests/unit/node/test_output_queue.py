@@ -1,7 +1,7 @@
 """One output: past and live on one line."""
 
+from rewake.node.channels.output_queue import OutputQueue
 from rewake.node.messages import Packet
-from rewake.node.output_queue import OutputQueue
 
 
 def packet(start: int, end: int, size: int = 100) -> Packet:

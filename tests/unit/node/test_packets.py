@@ -7,7 +7,7 @@ import pytest
 
 from rewake.model.errors import BadPeer
 from rewake.model.stream_event import StreamEvent
-from rewake.node.packets import event_of, packet_of
+from rewake.node.channels.packets import event_of, packet_of
 
 SCHEMA = pa.schema([("name", pa.string()), ("number", pa.int64())])
 

@@ -17,12 +17,12 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
+from rewake.node.channels.outbox import Outbox
+from rewake.node.channels.packets import packet_of, punctuation_in
+from rewake.node.channels.producers import MOST_PRODUCERS, producers_in
 from rewake.node.commands import Answer, Append, NodeCommand
 from rewake.node.messages import Begins, Packet, Produce, Refused
 from rewake.node.node import Node
-from rewake.node.outbox import Outbox
-from rewake.node.packets import packet_of, punctuation_in
-from rewake.node.producers import MOST_PRODUCERS, producers_in
 
 SCHEMA = pa.schema([("k", pa.int64())])
 

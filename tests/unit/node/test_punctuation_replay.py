@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from rewake.log.frame import Frame, Section
 from rewake.model.stream_event import StreamEvent
-from rewake.node.input_merge import InputMerge
+from rewake.node.channels.input_merge import InputMerge
 from rewake.node.messages import Packet
 
 SCHEMA = pa.schema([("value", pa.int64())])

@@ -9,12 +9,12 @@ import pytest
 from rewake.connectors.memory import Batches
 from rewake.graph.query import Query
 from rewake.model.stream_event import StreamEvent
+from rewake.node.channels.frontiers import Frontiers
 from rewake.node.commands import Acknowledge, Append, Deliver
-from rewake.node.frontiers import Frontiers
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Subscribe
 from rewake.node.node import Node
-from rewake.operators.windows import count_window
+from rewake.operators.windows.specs import count_window
 from rewake.sim.connectors import ListSink
 
 TURNS = 10_000

@@ -13,8 +13,13 @@ from rewake.model.errors import (
     OtherRows,
     UsageError,
 )
-from rewake.node.shard_batches import BatchIdentity, BatchRecord, Decision, ShardBatches
-from rewake.node.shard_chain import Past
+from rewake.node.micro_batches.shard_batches import (
+    BatchIdentity,
+    BatchRecord,
+    Decision,
+    ShardBatches,
+)
+from rewake.node.micro_batches.shard_chain import Past
 from rewake.operators.row_digest import RowDigest
 
 MINE, OTHER = bytes(range(16)), bytes(16)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rewake.log.lineage import Lineage, Step
+from rewake.log.files.lineage import Lineage, Step
 from rewake.model.errors import HistoryMismatch, OutOfRange
+from rewake.node.channels.subscriptions import Kept, Subscriptions
 from rewake.node.commands import Answer, Disconnect, ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
-from rewake.node.subscriptions import Kept, Subscriptions
 
 
 def packet(start: int, end: int) -> Packet:

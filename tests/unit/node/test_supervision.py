@@ -1,6 +1,6 @@
 """Who is started again, and when that is in vain."""
 
-from rewake.node.supervision import LIVED_MS, Supervision
+from rewake.node.coordinator.supervision import LIVED_MS, Supervision
 
 
 def lives(supervision: Supervision, times: list[float], lived_ms: float = 100.0) -> list[bool]:

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from rewake.graph.plan import InputPlan, NodePlan, OutputPlan
+from rewake.graph.plan.plan import InputPlan, NodePlan, OutputPlan
 from rewake.model.stream_event import StreamEvent
 from rewake.node.commands import Trim
 from rewake.node.limits import NodeLimits

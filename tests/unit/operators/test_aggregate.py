@@ -16,8 +16,7 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import (
+from rewake.operators.aggregate.functions import (
     Avg,
     Count,
     First,
@@ -28,9 +27,10 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.session.window import SessionWindow
 from rewake.operators.stateful import FURTHER_PORTS
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.windows.specs import count_window, time_window
 
 SCHEMA = pa.schema(
     [

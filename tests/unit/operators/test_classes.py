@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.functions import Avg, Count
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.classes import OperatorClass
-from rewake.operators.expressions import ArrowFunction, Expression
+from rewake.operators.expressions.expression import ArrowFunction, Expression
 from rewake.operators.fragment import FilterStep, FragmentProgram, MapStep, OutputRoute
-from rewake.operators.functions import Avg, Count
 from rewake.operators.splitting import SplitStep
-from rewake.operators.windows import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running, time_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 FILTER = FilterStep(Expression("v > 3"))

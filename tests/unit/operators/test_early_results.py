@@ -5,11 +5,11 @@ import pytest
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.expressions import Expression
+from rewake.operators.aggregate.functions import Avg, Count, Sum
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.expressions.expression import Expression
 from rewake.operators.fragment import FilterStep, FragmentProgram, MapStep
-from rewake.operators.functions import Avg, Count, Sum
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.windows.specs import count_window, time_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 

@@ -10,8 +10,7 @@ import pytest
 
 from rewake.model.errors import ArithmeticOverflow, DamagedFrame, SchemaMismatch
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import (
+from rewake.operators.aggregate.functions import (
     Avg,
     Count,
     First,
@@ -22,11 +21,12 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.columns.keys import GroupBy
 from rewake.operators.join.keys import JoinKeys
-from rewake.operators.keys import GroupBy
 from rewake.operators.shuffle import Shuffle
 from rewake.operators.stateful import StoredParts
-from rewake.operators.windows import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running, time_window
 
 PRICE = pa.decimal128(10, 2)
 

@@ -8,12 +8,12 @@ import pytest
 
 from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.expressions import Expression
+from rewake.operators.aggregate.functions import Count, Sum
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.expressions.expression import Expression
 from rewake.operators.fragment import FilterStep, FragmentProgram, MapStep, OutputRoute
-from rewake.operators.functions import Count, Sum
 from rewake.operators.stateful import StoredParts
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.windows.specs import count_window, time_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 SPEC = AggregateSpec(["k"], count_window(2), [Count(), Sum("v")])

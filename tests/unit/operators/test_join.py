@@ -7,7 +7,7 @@ import pytest
 from rewake.model.errors import ArithmeticOverflow, InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
-from rewake.operators.expressions import expression
+from rewake.operators.expressions.expression import expression
 from rewake.operators.join.operator import Join, JoinSpec
 
 LEFT = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])

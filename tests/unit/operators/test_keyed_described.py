@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from rewake.model.errors import UsageError
-from rewake.net.shard_state import Description, imported
+from rewake.net.shards.state import Description, imported
 from rewake.operators.keyed.described import function_path, process_from_json, process_to_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields

@@ -14,7 +14,7 @@ from rewake.model.errors import (
 from rewake.model.stream_event import END_OF_TIME
 from rewake.operators.keyed.calls import NO_TIMER
 from rewake.recovery.approach import by_port
-from rewake.recovery.instant_checkpoints import InstantCheckpoints
+from rewake.recovery.instant.approach import InstantCheckpoints
 
 
 def test_a_part_comes_back_from_its_opening_and_its_tuples():

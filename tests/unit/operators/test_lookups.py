@@ -19,7 +19,7 @@ from rewake.operators.classes import OperatorClass
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.lookups import LookupStep, distinct_rows
 from rewake.recovery.approach import approach_named
-from rewake.recovery.continuous_eventual_checkpointing import result_batch
+from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 FOUND = pa.schema([("name", pa.string()), ("asked", pa.int64())])

@@ -7,9 +7,7 @@ import pytest
 from rewake.graph import Query
 from rewake.model.errors import ArithmeticOverflow, DamagedFrame, InvalidWindow
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.fragment import FilterStep, FragmentProgram
-from rewake.operators.functions import (
+from rewake.operators.aggregate.functions import (
     Avg,
     Count,
     First,
@@ -20,9 +18,11 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.spec_json import spec_from_json
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.aggregate.spec_json import spec_from_json
+from rewake.operators.fragment import FilterStep, FragmentProgram
 from rewake.operators.stateful import StoredParts
-from rewake.operators.windows import RunningWindow, count_window, running
+from rewake.operators.windows.specs import RunningWindow, count_window, running
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("t", pa.int64())])
 

@@ -20,8 +20,8 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
+from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
 from rewake.operators.classes import OperatorClass
-from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import session
 from rewake.operators.stateful import StoredParts

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewake.model.errors import UsageError
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import (
+from rewake.operators.aggregate.functions import (
     Avg,
     Count,
     First,
@@ -19,10 +18,11 @@ from rewake.operators.functions import (
     Sum,
     UserDefined,
 )
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.aggregate.spec_json import spec_from_json, windows_from_json
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import session
-from rewake.operators.spec_json import spec_from_json, windows_from_json
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.windows.specs import count_window, time_window
 
 names = st.text(min_size=1, max_size=8)
 sizes = st.integers(1, 1000)

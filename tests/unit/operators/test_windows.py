@@ -3,7 +3,7 @@
 import pytest
 
 from rewake.model.errors import InvalidWindow
-from rewake.operators.windows import CountWindow, count_window, time_window
+from rewake.operators.windows.specs import CountWindow, count_window, time_window
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "3", True, None])

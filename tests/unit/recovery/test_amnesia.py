@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Count
-from rewake.operators.windows import count_window
+from rewake.operators.aggregate.functions import Count
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window
 from rewake.recovery.amnesia import Amnesia
 from rewake.recovery.approach import by_port
 

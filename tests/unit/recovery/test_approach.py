@@ -10,10 +10,10 @@ import pytest
 from rewake.log.frame import TurnRecord, decode_frame, encode_frame
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.functions import Sum
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.fragment import FragmentProgram, OutputRoute
-from rewake.operators.functions import Sum
-from rewake.operators.windows import count_window
+from rewake.operators.windows.specs import count_window
 from rewake.recovery import approach as module
 from rewake.recovery.approach import (
     NOTHING,
@@ -24,7 +24,7 @@ from rewake.recovery.approach import (
     result_sections,
     rows_in,
 )
-from rewake.recovery.continuous_eventual_checkpointing import result_batch
+from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 

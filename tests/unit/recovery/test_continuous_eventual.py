@@ -3,7 +3,7 @@
 import pytest
 
 from rewake.model.errors import UsageError
-from rewake.recovery.continuous_eventual import ContinuousEventual
+from rewake.recovery.eventual.approach import ContinuousEventual
 from rewake.recovery.policies.cost_benefit import CostBenefit
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.shots import Shots

@@ -8,11 +8,11 @@ import pytest
 from rewake.log.frame import SectionKind, decode_frame, encode_frame
 from rewake.model.errors import ReplayMismatch, SchemaMismatch
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.aggregate.functions import Count
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.fragment import FilterStep, FragmentProgram, OutputRoute
-from rewake.operators.functions import Count
-from rewake.operators.windows import count_window, time_window
-from rewake.recovery.continuous_eventual_checkpointing import (
+from rewake.operators.windows.specs import count_window, time_window
+from rewake.recovery.eventual.engine import (
     ContinuousEventualCheckpointing,
     result_batch,
 )

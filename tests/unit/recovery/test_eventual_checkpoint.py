@@ -8,14 +8,14 @@ from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord, decode_frame, encode_frame
 from rewake.model.errors import DamagedData, DamagedFrame, DamagedLog
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg, Count, First, Stddev, Sum
-from rewake.operators.windows import count_window, time_window
-from rewake.recovery.continuous_eventual_checkpointing import (
+from rewake.operators.aggregate.functions import Avg, Count, First, Stddev, Sum
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window, time_window
+from rewake.recovery.eventual.engine import (
     ContinuousEventualCheckpointing,
     result_batch,
 )
-from rewake.recovery.eventual_checkpoint import construct, pack_parts, unpack_parts
+from rewake.recovery.eventual.reading import construct, pack_parts, unpack_parts
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import Targets
 

@@ -3,10 +3,10 @@
 import pyarrow as pa
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Count
-from rewake.operators.windows import count_window
-from rewake.recovery import continuous_eventual_checkpointing as module
+from rewake.operators.aggregate.functions import Count
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window
+from rewake.recovery.eventual import engine as module
 from rewake.recovery.policies.policy import OpenOnly
 
 SCHEMA = pa.schema([("k", pa.int64())])

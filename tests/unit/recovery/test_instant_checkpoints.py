@@ -9,13 +9,13 @@ from rewake.log.columns import pack_columns
 from rewake.log.frame import Section, SectionKind, decode_frame, encode_frame
 from rewake.model.errors import DamagedFrame, DamagedLog, ReplayMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
+from rewake.operators.aggregate.functions import Count, Sum
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.fragment import FilterStep, FragmentProgram
-from rewake.operators.functions import Count, Sum
-from rewake.operators.windows import count_window, time_window
-from rewake.recovery.continuous_eventual import ContinuousEventual
-from rewake.recovery.eventual_checkpoint import unpack_parts
-from rewake.recovery.instant_checkpoints import InstantCheckpoints
+from rewake.operators.windows.specs import count_window, time_window
+from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.eventual.reading import unpack_parts
+from rewake.recovery.instant.approach import InstantCheckpoints
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 COUNTS = FragmentProgram(stateful=AggregateSpec(["k"], count_window(3), [Count(), Sum("t")]))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rewake.model.errors import UsageError
-from rewake.recovery.margins import LEAST, Margin
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.recovery.promises.margins import LEAST, Margin
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 Noise = Callable[[np.random.Generator], float]
 

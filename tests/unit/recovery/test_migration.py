@@ -9,16 +9,16 @@ import pytest
 
 from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import Avg, Count, Last, Max, Sum
+from rewake.operators.aggregate.functions import Avg, Count, Last, Max, Sum
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import session
-from rewake.operators.windows import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running, time_window
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import first_record, parts_of
-from rewake.recovery.self_contained import SelfContained, repeat
+from rewake.recovery.self_contained.engine import SelfContained, repeat
 
 SCHEMA = pa.schema(
     {

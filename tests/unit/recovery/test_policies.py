@@ -5,7 +5,7 @@ import pytest
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.recovery.footprint_order import FootprintOrder
+from rewake.recovery.eventual.footprint_order import FootprintOrder
 from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
 from rewake.recovery.policies.policy import Budget, Extent, OpenOnly
 from rewake.recovery.policies.shots import Shots

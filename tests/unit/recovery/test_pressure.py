@@ -6,8 +6,8 @@ import pytest
 from window_world import Weather, World, run_for
 
 from rewake.recovery.policies.recover_within import RecoverWithin
-from rewake.recovery.pressure import Counted, Pressure
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.recovery.promises.pressure import Counted, Pressure
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 
 class Machine:

@@ -12,13 +12,13 @@ from window_world import Weather, World, run_for
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg
-from rewake.operators.windows import count_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.aggregate.functions import Avg
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.recover_within import Outlook, RecoverWithin
-from rewake.recovery.rates import Costs, Estimate, RecoveryRates
+from rewake.recovery.promises.rates import Costs, Estimate, RecoveryRates
 
 SCHEMA = pa.schema([("item", pa.int64()), ("price", pa.int64())])
 COSTS = Costs(

@@ -9,7 +9,7 @@ import pytest
 from window_world import Sample, Weather, World, run_for
 
 from rewake.recovery.policies.recover_within import RecoverWithin
-from rewake.recovery.rates import Costs, RecoveryRates
+from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 # The world's own costs are others: what is calibrated is a guess.
 GUESS = Costs(load_us=2, replay_us=1, work_us=0.5, check_us=1, fixed_ms=80)

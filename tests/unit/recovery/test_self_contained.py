@@ -11,16 +11,16 @@ from rewake.log.columns import pack_columns
 from rewake.log.frame import Section, SectionKind, decode_frame, encode_frame
 from rewake.model.errors import DamagedFrame, DamagedLog, NullKey, UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
+from rewake.operators.aggregate.functions import Count, Sum
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.fragment import FilterStep, FragmentProgram
-from rewake.operators.functions import Count, Sum
 from rewake.operators.stateless import StatelessOperator
-from rewake.operators.windows import count_window, running, time_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.self_contained import Bounds, SelfContained, repeat
-from rewake.recovery.self_contained_frames import MARK_OUTPUT
-from rewake.recovery.self_contained_order import in_key_order
+from rewake.recovery.self_contained.engine import Bounds, SelfContained, repeat
+from rewake.recovery.self_contained.frames import MARK_OUTPUT
+from rewake.recovery.self_contained.order import in_key_order
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
 WINDOWS = {"count": count_window(3), "sliding": count_window(4, 2), "running": running()}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from rewake.connectors.item_stream import ItemStream
 from rewake.drill.queries import ItemDrill
 from rewake.drill.run import Arrival, Blow, DrillResult
-from rewake.net.coordinator_host import Happening
+from rewake.net.queries.coordinator_host import Happening
 from rewake.oracle.verdict import Verdict
 
 SECONDS = 8.0

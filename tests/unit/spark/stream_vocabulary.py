@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.connectors.stream_folder import create_stream
+from rewake.connectors.streams.folder import create_stream
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.log.retention import Needs, Retention
 from rewake.model.stream_event import NO_TIME

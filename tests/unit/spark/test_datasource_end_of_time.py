@@ -33,10 +33,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StructType
 
-from rewake.connectors.stream_folder import create_stream
+from rewake.connectors.streams.folder import create_stream
 from rewake.model.errors import OutOfRange, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
-from rewake.operators.windows import BY_WATERMARKS, slack_in_unit
+from rewake.operators.windows.specs import BY_WATERMARKS, slack_in_unit
 from rewake.spark.datasource.batch_read import PushingReader
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.stores import open_log_writer

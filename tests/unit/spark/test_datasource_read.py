@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from pyspark.sql.types import LongType, StringType, StructType
 
-from rewake.connectors.stream_folder import create_stream
+from rewake.connectors.streams.folder import create_stream
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import NotALog, OutOfRange, RewakeError, SchemaMismatch, UsageError
 from rewake.spark.datasource import stretches

@@ -13,15 +13,24 @@ pytest.importorskip("pyspark")
 
 from rewake.model.errors import SchemaMismatch
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, UserDefined
+from rewake.operators.aggregate.functions import (
+    Avg,
+    Count,
+    First,
+    Last,
+    Max,
+    Min,
+    Stddev,
+    UserDefined,
+)
 from rewake.operators.keyed.described import process_to_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import Extent
-from rewake.recovery.self_contained import SelfContained
+from rewake.recovery.self_contained.engine import SelfContained
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.stores import create_log, open_log_writer
 

@@ -14,13 +14,13 @@ pytest.importorskip("pyspark")
 from rewake.log.retention import Needs, Retention
 from rewake.model.errors import OutOfRange, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import Aggregate, AggregateSpec
-from rewake.operators.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
-from rewake.operators.windows import count_window, running, time_window
-from rewake.recovery.continuous_eventual_checkpointing import ContinuousEventualCheckpointing
+from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
+from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import Extent, OpenOnly
-from rewake.recovery.self_contained import SelfContained
-from rewake.recovery.self_contained_order import in_key_order
+from rewake.recovery.self_contained.engine import SelfContained
+from rewake.recovery.self_contained.order import in_key_order
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.stores import create_log, open_log_writer
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from rewake.connectors.stream_folder import create_stream
+from rewake.connectors.streams.folder import create_stream
 from rewake.model.errors import OutOfRange, ReplayMismatch, RewakeError, UsageError
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.spark.datasource.stream_read import StreamReader, shared_out

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewake.model.errors import OperatingFault, SchemaMismatch
-from rewake.net import shard_wire
+from rewake.net.shards import wire as shard_wire
 from rewake.operators.row_digest import RowDigest, digest_of
 from rewake.spark.structured import divide, worker
 from rewake.spark.structured.divide import BLOCKS, Divider, blocks_of
@@ -146,7 +146,7 @@ def test_dividing_does_not_import_pandas() -> None:
     program = """
 import sys
 import numpy as np, pyarrow as pa
-from rewake.operators.arrays import arrow_array
+from rewake.operators.columns.arrays import arrow_array
 from rewake.spark.structured import plain
 from rewake.spark.structured.divide import Divider, blocks_of
 schema = pa.schema([("n", pa.int64())])

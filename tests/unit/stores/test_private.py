@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rewake.cli.doctor import examine
-from rewake.connectors.part_folder import PartFolder
+from rewake.connectors.files.part_folder import PartFolder
 from rewake.log.testing import sample_turn
 from rewake.stores import LocalStore, create_log, open_log_reader, open_log_writer
 from rewake.stores.private import exposed, put_right

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from rewake.model.errors import OperatingFault
 from rewake_lab.bench.peers.lines import Line, parsed
-from rewake_lab.bench.structured_restart import descendants, killed
+from rewake_lab.bench.structured.restart import descendants, killed
 
 _LAST_WORDS: Final = 400
 # Lines of a stack trace, in Java and in Python.

@@ -21,9 +21,9 @@ from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.drill.starting_gun import WaitingSource
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
-from rewake.net.running import RunningQuery, start_processes
+from rewake.net.queries.running import RunningQuery, start_processes
 from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
-from rewake.operators.windows import count_window, time_window
+from rewake.operators.windows.specs import count_window, time_window
 from rewake_lab.bench.peers.job import USUAL_INTERVAL_US, Job, Workload
 from rewake_lab.bench.peers.lines import Result, results_line, rows_line
 

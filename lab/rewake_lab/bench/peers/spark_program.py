@@ -56,7 +56,7 @@ def main(way: str, jar: str, job: Job) -> None:
 
 def ours(rows: Any, job: Job) -> Any:
     """By `rewake.aggregate`: item_id, average, when."""
-    from rewake.operators.windows import count_window, running, time_window  # noqa: PLC0415
+    from rewake.operators.windows.specs import count_window, running, time_window  # noqa: PLC0415
     from rewake.spark.structured.aggregate import aggregate  # noqa: PLC0415 (heavy)
 
     at = str(job.state / "at")

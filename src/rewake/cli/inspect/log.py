@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rewake.cli.inspect.rendering import bytes_text, described, print_facts, wide_console
 from rewake.inspection.log import FORMAT_VERSION, FrameFacts, LogInspection
-from rewake.log.layout import segment_id
+from rewake.log.files.layout import segment_id
 
 __all__ = ["log_object", "print_log"]
 

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.windows import CountWindow, RunningWindow
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.windows.specs import CountWindow, RunningWindow
 
 __all__ = ["bytes_text", "described", "print_facts", "wide_console"]
 

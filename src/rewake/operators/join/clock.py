@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
-from rewake.operators.arrays import Array, Int64s
-from rewake.operators.columns import clamped
-from rewake.operators.windows import Slack
+from rewake.operators.columns.arrays import Array, Int64s
+from rewake.operators.columns.values import clamped
+from rewake.operators.windows.specs import Slack
 
 # By how many widths the clock is behind a pane's start when the pane is sealed and decided, and
 # when nobody needs it any more to find out who had met a partner.

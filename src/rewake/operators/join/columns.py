@@ -18,10 +18,10 @@ from sqlglot import exp
 
 from rewake.model.errors import RewakeError, SchemaMismatch
 from rewake.model.stream_event import TIME_LIMIT
-from rewake.operators.arrays import Array, Int64s, arrow_array
+from rewake.operators.columns.arrays import Array, Int64s, arrow_array
 from rewake.operators.dead_letters import FOR_A_TUPLE
-from rewake.operators.expression_compiler import Tree, parse
-from rewake.operators.expressions import Bound, Computed, Expression
+from rewake.operators.expressions.compiler import Tree, parse
+from rewake.operators.expressions.expression import Bound, Computed, Expression
 from rewake.operators.failing import Failure, failures
 
 _LEFT, _RIGHT, _KEY, _TIME = range(4)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rewake.operators.arrays import Array, Int32s, Int64s, grown
-from rewake.operators.prefetch import AHEAD, prefetch
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, grown
+from rewake.operators.columns.prefetch import AHEAD, prefetch
 
 # By key: where its segment begins in the arena, how long it may get, its first tuple, its tuples.
 _BEGIN, _ROOM, _FIRST, _COUNT, _WIDTH = 0, 1, 2, 3, 4

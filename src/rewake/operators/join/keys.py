@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.key_tables import IntegerTable
-from rewake.operators.keys import IntegerKeys, KeyColumn, RowKeys
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.key_tables import IntegerTable
+from rewake.operators.columns.keys import IntegerKeys, KeyColumn, RowKeys
 
 __all__ = ["NO_KEY", "JoinKeys"]
 

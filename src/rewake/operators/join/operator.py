@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent
-from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.dead_letters import DEAD, dead_letters
 from rewake.operators.join.clock import DECIDED, UNNEEDED, JoinClock
 from rewake.operators.join.columns import Arriving

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rewake.model.errors import DamagedFrame
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
 
 # What a part is: a pane of input 0 or 1, or a mark of such a pane.
 MARK = 2

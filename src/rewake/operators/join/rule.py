@@ -11,16 +11,16 @@ import pyarrow as pa
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
-from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TimeColumn
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.values import TimeColumn
 from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
-from rewake.operators.expression_compiler import no_column
-from rewake.operators.expressions import ArrowFunction, Computed
+from rewake.operators.expressions.compiler import no_column
+from rewake.operators.expressions.expression import ArrowFunction, Computed
 from rewake.operators.join.columns import JoinedColumns, implied_equalities
 from rewake.operators.join.keys import JoinKeys
 from rewake.operators.stateless import plain_batch, plain_schema
-from rewake.operators.windows import slack_in_unit, slack_words
+from rewake.operators.windows.specs import slack_in_unit, slack_words
 
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, RewakeError
-from rewake.operators.arrays import Array, Int64s
-from rewake.operators.columns import TimeColumn
+from rewake.operators.columns.arrays import Array, Int64s
+from rewake.operators.columns.values import TimeColumn
 from rewake.operators.join.parts import KINDS, MARK
 from rewake.operators.join.tuples import HeldTuples
 from rewake.operators.stateful import StoredParts

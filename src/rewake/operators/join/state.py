@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import TIME_LIMIT
-from rewake.operators.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.dead_letters import diverts
 from rewake.operators.join.columns import PairCondition, Source
 from rewake.operators.join.index import KeyIndex

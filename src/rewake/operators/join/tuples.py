@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from rewake.operators.arrays import (
+from rewake.operators.columns.arrays import (
     Array,
     Int32s,
     Int64s,

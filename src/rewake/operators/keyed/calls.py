@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import TIME_LIMIT
-from rewake.operators.arrays import Array, Int64s, values_view
+from rewake.operators.columns.arrays import Array, Int64s, values_view
 from rewake.operators.keyed.vocabulary import (
     FunctionFailed,
     KeyedFunction,

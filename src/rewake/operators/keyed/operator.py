@@ -44,11 +44,11 @@ import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
-from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TimeColumn, clamped, places_of
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.columns.values import TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, check_on_error, diverts
-from rewake.operators.expression_compiler import no_column
+from rewake.operators.expressions.compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller
 from rewake.operators.keyed.grouping import grouped
 from rewake.operators.keyed.parts import KeyedParts, check_clocks
@@ -57,7 +57,7 @@ from rewake.operators.keyed.turn import KeyedTurn, keyed_dead_schema
 from rewake.operators.keyed.vocabulary import EachKey, KeyedResult, KeyedTuples
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
-from rewake.operators.windows import slack_in_unit
+from rewake.operators.windows.specs import slack_in_unit
 
 _NO_TIMES = np.zeros(0, np.int64)
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.keys import GroupBy
 from rewake.operators.keyed.calls import NO_TIMER
 from rewake.operators.keyed.state import StateColumns, StateField
-from rewake.operators.keys import GroupBy
 from rewake.operators.stateful import NO_SLOTS, StoredParts
 
 # Keys that were forgotten are forgotten by the table, too, once there are this many more of them.

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
-from rewake.operators.arrays import (
+from rewake.operators.columns.arrays import (
     Array,
     Bytes,
     Int64s,
@@ -27,7 +27,7 @@ from rewake.operators.arrays import (
     grown,
     values_view,
 )
-from rewake.operators.byte_rows import copy_rows, offsets_of
+from rewake.operators.columns.byte_rows import copy_rows, offsets_of
 
 _NO_ROWS = np.zeros(0, np.uint32)
 # An arena is not swept for less than this.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from rewake.operators.arrays import Int32s, Int64s
+from rewake.operators.columns.arrays import Int32s, Int64s
 from rewake.operators.dead_letters import dead_schema
 from rewake.operators.keyed.vocabulary import KeyedTuples
 from rewake.operators.stateful import NO_IDS, NO_SLOTS

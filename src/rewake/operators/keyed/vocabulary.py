@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.operators.arrays import Array, Int64s
+from rewake.operators.columns.arrays import Array, Int64s
 
 __all__ = ["EachKey", "FunctionFailed", "KeyedFunction", "KeyedResult", "KeyedTuples"]
 

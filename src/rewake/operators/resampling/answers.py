@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numba import njit
 
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, arrow_array
 from rewake.operators.failing import Failure, failures
 from rewake.operators.resampling.tuples import Timed
 

@@ -37,14 +37,14 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
-from rewake.operators.arrays import Array, Int32s, Int64s
-from rewake.operators.columns import TimeColumn
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.keys import GroupBy
+from rewake.operators.columns.values import TimeColumn
 from rewake.operators.dead_letters import (
     DEAD,
     dead_letters,
     diverts,
 )
-from rewake.operators.keys import GroupBy
 from rewake.operators.resampling.answers import Answers
 from rewake.operators.resampling.panes import Panes
 from rewake.operators.resampling.rule import REQUESTS, VALUES, ResampleRule, check_rule
@@ -53,7 +53,7 @@ from rewake.operators.sorting.order import place_of
 from rewake.operators.sorting.tuples import pack_tuples, unpack_tuples
 from rewake.operators.stateful import FURTHER_PORTS, Emissions, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
-from rewake.operators.windows import check_reach
+from rewake.operators.windows.specs import check_reach
 
 __all__ = ["Resample", "ResampleSpec"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import TIME_LIMIT
-from rewake.operators.arrays import Int32s, Int64s, grown
-from rewake.operators.key_tables import IntegerTable
+from rewake.operators.columns.arrays import Int32s, Int64s, grown
+from rewake.operators.columns.key_tables import IntegerTable
 
 __all__ = ["Panes", "Touched"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import no_tuples
-from rewake.operators.arrays import Int32s, Int64s
+from rewake.operators.columns.arrays import Int32s, Int64s
 
 __all__ = ["Timed", "TimedTuples"]
 

@@ -37,22 +37,22 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
-from rewake.operators.aggregation import Aggregation
-from rewake.operators.arrays import Array, Int32s, Int64s, arrow_array
-from rewake.operators.byte_rows import check_state, chosen_state
+from rewake.operators.aggregate.aggregation import Aggregation
+from rewake.operators.aggregate.descriptions import function_to_json, function_words
+from rewake.operators.aggregate.functions import AggregateFunction, code_of, columns_that_matter
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TimeColumn, clamped, places_of
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, arrow_array
+from rewake.operators.columns.byte_rows import check_state, chosen_state
+from rewake.operators.columns.keys import GroupBy
+from rewake.operators.columns.values import TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
-from rewake.operators.descriptions import function_to_json, function_words
-from rewake.operators.expression_compiler import no_column
-from rewake.operators.functions import AggregateFunction, code_of, columns_that_matter
-from rewake.operators.keys import GroupBy
-from rewake.operators.routing import Routing
+from rewake.operators.expressions.compiler import no_column
 from rewake.operators.session.routing import RoutedSessions, SessionRouter
 from rewake.operators.session.window import SessionWindow
 from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
-from rewake.operators.windows import slack_in_unit, slack_words
+from rewake.operators.windows.routing import Routing
+from rewake.operators.windows.specs import slack_in_unit, slack_words
 
 # Keys without open sessions are forgotten once there are this many more of them than live ones.
 _SPARE_KEYS = 65_536

@@ -12,10 +12,10 @@ import numpy as np
 
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
-from rewake.operators.accumulators import Closings
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.aggregate.accumulators import Closings
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.session import kernels
-from rewake.operators.tables import Table
+from rewake.operators.windows.kernel_tables import Table
 
 _NOTHING = np.zeros(0, np.int64)
 # What a snapshot says of each pane: its id; of its session first and last time, and tuples.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rewake.model.errors import InvalidWindow
 from rewake.model.units import check_duration, duration_in_unit
-from rewake.operators.windows import check_reach
+from rewake.operators.windows.specs import check_reach
 
 
 @dataclass(frozen=True, slots=True)

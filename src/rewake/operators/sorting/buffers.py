@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewake.operators.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.sorting import kernels
 from rewake.operators.sorting.kernels import (
     ARENA,

@@ -38,10 +38,10 @@ import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
-from rewake.operators.arrays import Array, Int32s, Int64s
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns import TimeColumn
-from rewake.operators.keys import GroupBy
+from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.keys import GroupBy
+from rewake.operators.columns.values import TimeColumn
 from rewake.operators.sorting.buffers import NO_OWNERS, SortBuffers
 from rewake.operators.sorting.order import Ordering, place_of
 from rewake.operators.sorting.tuples import WaitingTuples, pack_tuples, unpack_tuples

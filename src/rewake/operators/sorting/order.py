@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
-from rewake.operators.arrays import Array, Int64s
-from rewake.operators.columns import ValueColumn, places_of
-from rewake.operators.expression_compiler import no_column
+from rewake.operators.columns.arrays import Array, Int64s
+from rewake.operators.columns.values import ValueColumn, places_of
+from rewake.operators.expressions.compiler import no_column
 
 __all__ = ["Ordering", "place_of"]
 

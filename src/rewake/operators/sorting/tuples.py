@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
-from rewake.operators.arrays import Array, Bytes, Int64s
+from rewake.operators.columns.arrays import Array, Bytes, Int64s
 
 __all__ = ["WaitingTuples", "no_tuples", "pack_tuples", "unpack_tuples"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewake.model.errors import UsageError
-from rewake.operators.arrays import Int32s
+from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import Extent
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rewake.operators.arrays import Int32s
+from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import StatefulOperator
-from rewake.recovery.footprint_order import FootprintOrder
+from rewake.recovery.eventual.footprint_order import FootprintOrder
 
 
 class Extent(NamedTuple):

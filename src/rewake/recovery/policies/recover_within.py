@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rewake.model.errors import UsageError
-from rewake.operators.arrays import Array, Int32s
+from rewake.operators.columns.arrays import Array, Int32s
 from rewake.operators.stateful import NO_SLOTS
-from rewake.recovery.footprint_order import Footprints
+from rewake.recovery.eventual.footprint_order import Footprints
 from rewake.recovery.policies.policy import Extent
-from rewake.recovery.rates import RecoveryRates
+from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["Outlook", "RecoverWithin"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.operators.arrays import Int32s
+from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import Extent
 
 _ANY_NUMBER = 2**62

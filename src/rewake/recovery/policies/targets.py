@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from rewake.model.errors import UsageError
-from rewake.operators.arrays import Int32s
+from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import Budget, Extent
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rewake.connectors.frame_rows import rows_of
+from rewake.connectors.streams.frame_rows import rows_of
 from rewake.log.frame import Frame, SectionKind
-from rewake.log.reader import LogReader
+from rewake.log.reading.reader import LogReader
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
 from rewake.model.stream_event import TIME_LIMIT
 from rewake.recovery.packing import unpack_any

@@ -123,7 +123,7 @@ def _all_columns(options: ReadOptions, shards: tuple[Shard, ...]) -> pa.Schema:
     if options.kind == CONTROL:
         return control_schema()
     if options.kind == STATE:
-        from rewake.spark.datasource.state_read import state_schema  # noqa: PLC0415 (slow)
+        from rewake.spark.datasource.state.read import state_schema  # noqa: PLC0415 (slow)
 
         return state_schema(describe(shards[0]))
     return offered(*_stored(shards[0]))
@@ -141,7 +141,7 @@ def _default_columns(options: ReadOptions, shards: tuple[Shard, ...]) -> pa.Sche
 
 def _reader(options: ReadOptions, shards: tuple[Shard, ...]) -> Reader:
     if options.kind == STATE:
-        from rewake.spark.datasource.state_read import StateReader  # noqa: PLC0415 (slow)
+        from rewake.spark.datasource.state.read import StateReader  # noqa: PLC0415 (slow)
 
         return StateReader(shards, options, describe(shards[0]))
     if options.kind == CONTROL:

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google_crc32c import extend as extend_crc32c
 
-from rewake.connectors.stream_manifest import STAGING, Part, StagedFile, staged_name
+from rewake.connectors.streams.manifest import STAGING, Part, StagedFile, staged_name
 from rewake.log.frame import MAX_FRAME_BYTES
 from rewake.model.errors import RewakeError, UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 from rewake.operators.row_digest import NO_ROWS, digest_of
 from rewake.stores import LocalStore
 

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rewake.log.reader import LogReader
+from rewake.log.reading.reader import LogReader
 from rewake.model.errors import OutOfRange, ReplayMismatch, UsageError
 from rewake.spark.datasource.batch_read import position_at
 from rewake.spark.datasource.columns import Projection, offered

@@ -1,7 +1,7 @@
 """A streaming DataFrame into a stream, exactly once: `df.writeStream.format("rewake")`.
 
 A batch's identity is the id of the streaming query, which Spark's checkpoint keeps, and the number
-of the batch.  Tasks stage, the driver commits; `rewake.connectors.stream_commit` says how, and why
+of the batch.  Tasks stage, the driver commits; `rewake.connectors.streams.commit` says how, and why
 repeats, speculation, crashes and lost checkpoints are each either harmless or refused.
 
 Spark runs `commit` in a Python worker of the driver; a failure there fails the query.
@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from rewake.connectors.stream_manifest import StagedFile
+from rewake.connectors.streams.manifest import StagedFile
 from rewake.model.errors import UsageError
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.staging import stage
 from rewake.spark.datasource.write_target import (

@@ -20,9 +20,9 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from rewake.connectors.stream_folder import open_stream
-from rewake.log.descriptor import Descriptor, read_descriptor
-from rewake.log.layout import DESCRIPTOR
+from rewake.connectors.streams.folder import open_stream
+from rewake.log.files.descriptor import Descriptor, read_descriptor
+from rewake.log.files.layout import DESCRIPTOR
 from rewake.model.errors import DamagedLog, NotALog, SchemaMismatch, UsageError
 from rewake.model.near import did_you_mean
 from rewake.stores.edge import local_stores

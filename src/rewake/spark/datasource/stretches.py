@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rewake.connectors.frame_rows import rows_of
-from rewake.log.index import read_index
-from rewake.log.reader import LogReader
-from rewake.log.segment import SEGMENT_HEADER_SIZE
+from rewake.connectors.streams.frame_rows import rows_of
+from rewake.log.files.index import read_index
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE
+from rewake.log.reading.reader import LogReader
 from rewake.model.errors import NotALog, OutOfRange, ReplayMismatch
 from rewake.model.stream_event import told_by
 from rewake.spark.datasource.columns import METADATA, Projection, constant

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rewake.connectors.stream_commit import StreamCommit
-from rewake.connectors.stream_folder import (
+from rewake.connectors.streams.commit import StreamCommit
+from rewake.connectors.streams.folder import (
     StreamFolder,
     create_stream,
     open_stream,
     stream_columns,
 )
-from rewake.log.layout import DESCRIPTOR
+from rewake.log.files.layout import DESCRIPTOR
 from rewake.model.errors import LogExists, LogInUse, NotALog, SchemaMismatch, UsageError
 from rewake.model.near import did_you_mean
 from rewake.spark.datasource.columns import METADATA, arrow_schema

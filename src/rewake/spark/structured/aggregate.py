@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rewake.model.errors import InvalidWindow, UsageError
-from rewake.operators.aggregate import AggregateSpec
-from rewake.operators.functions import (
+from rewake.operators.aggregate.functions import (
     AggregateFunction,
     First,
     Last,
@@ -22,9 +21,10 @@ from rewake.operators.functions import (
     asked_for,
     listed,
 )
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
-from rewake.operators.windows import (
+from rewake.operators.windows.specs import (
     CountWindow,
     RunningWindow,
     TimeWindow,

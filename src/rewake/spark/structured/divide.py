@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
-from rewake.net.shard_wire import messages_of
-from rewake.operators.arrays import Array, arrow_array, values_view
+from rewake.net.shards.wire import messages_of
+from rewake.operators.columns.arrays import Array, arrow_array, values_view
 from rewake.operators.row_digest import NO_ROWS, digest_of
 from rewake.spark.structured import plain
 from rewake.spark.structured.waking import wake_from_task

@@ -1,7 +1,7 @@
 """Stateful operators inside Structured Streaming: what `aggregate` and `process` have in common.
 
 The input is divided by key into shards; each shard's task hands its rows to the shard's owner (see
-`rewake.net.shard_host`), which keeps the state and logs every batch.  Spark keeps no state, and its
+`net.shards.host`), which keeps the state and logs every batch.  Spark keeps no state, and its
 checkpoint only a pointer: the number of the batch.
 
 What always holds: building a transform checks the columns and the settings, and changes no state;
@@ -22,8 +22,8 @@ from rewake.graph.times import order_columns
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.near import did_you_mean
-from rewake.net.shard_folder import ShardFolder
-from rewake.node.shard_batches import GAPS
+from rewake.net.shards.folder import ShardFolder
+from rewake.node.micro_batches.shard_batches import GAPS
 from rewake.operators.stateful import StatefulSpec
 from rewake.spark.slots import slots
 from rewake.spark.structured.divide import Divider, in_blocks

@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
-from rewake.log.descriptor import Descriptor, Metadata
+from rewake.log.files.descriptor import Descriptor, Metadata
 from rewake.model.errors import LogExists, LogInUse, NotALog, UsageError
-from rewake.net.shard_folder import ShardFolder, new_identity
-from rewake.net.shard_histories import check_pasts
-from rewake.net.shard_state import Description, check_place, shard_metadata
-from rewake.node.shard_batches import BatchRecord
-from rewake.operators.arrays import Array
+from rewake.net.shards.folder import ShardFolder, new_identity
+from rewake.net.shards.histories import check_pasts
+from rewake.net.shards.state import Description, check_place, shard_metadata
+from rewake.node.micro_batches.shard_batches import BatchRecord
+from rewake.operators.columns.arrays import Array
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import ShardParts, first_record, parts_of
-from rewake.recovery.self_contained import SelfContained, repeat
+from rewake.recovery.self_contained.engine import SelfContained, repeat
 from rewake.stores import LogWriter, create_log, open_log_reader, open_log_writer
 from rewake.stores.places import local_path
 

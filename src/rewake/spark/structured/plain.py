@@ -1,4 +1,4 @@
-"""Arrow arrays of bytes and texts, made without pandas (of numbers: `rewake.operators.arrays`).
+"""Arrow arrays of bytes and texts, made without pandas (of numbers: `operators.columns.arrays`).
 
 `pa.array` asks whether what it is given is a pandas Series, and imports pandas to find out: some
 0.3 s of a processor in every Python worker of Spark's that has no other use for it.

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.operators.expressions import function_identity
-from rewake.operators.functions import listed
+from rewake.operators.aggregate.functions import listed
+from rewake.operators.expressions.expression import function_identity
 from rewake.operators.keyed.described import process_to_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
-from rewake.operators.windows import goes_by_watermarks
+from rewake.operators.windows.specs import goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 from rewake.stores.places import local_path
 

@@ -1,7 +1,7 @@
 """What a Spark task does for one shard and micro-batch: hand tuples over, pass results on.
 
 It runs in Spark's Python workers, so it imports nothing heavy.  The state is not here: see
-`rewake.net.shard_host`.
+`rewake.net.shards.host`.
 
 Its rows are blocks of tuples (see `rewake.spark.structured.divide`).  Which shard a task is for is
 said by them: the number of the task would be another one where the query unites or coalesces
@@ -25,10 +25,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from rewake.model.errors import OperatingFault, UsageError
-from rewake.net.shard_client import ShardRequest, ask_shard
-from rewake.net.shard_folder import ShardFolder
+from rewake.net.shards.client import ShardRequest, ask_shard
+from rewake.net.shards.folder import ShardFolder
 from rewake.node.late_watch import DROPPED, LateWatch
-from rewake.node.shard_batches import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchIdentity
 from rewake.operators.row_digest import NO_ROWS, RowDigest
 from rewake.spark.structured import plain
 from rewake.spark.structured.divide import Block, blocks_of

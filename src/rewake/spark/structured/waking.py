@@ -17,9 +17,9 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rewake.net.ancestry import Process, jvm
-from rewake.net.shard_client import wake_host
-from rewake.net.shard_folder import ShardFolder
+from rewake.net.queries.ancestry import Process, jvm
+from rewake.net.shards.client import wake_host
+from rewake.net.shards.folder import ShardFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,1 @@
+"""`rewake bench operators`: operators beside databases that compute the same."""

@@ -1,0 +1,1 @@
+"""`rewake bench recover-within`: promised recovery times, kept and missed."""

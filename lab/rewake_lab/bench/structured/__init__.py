@@ -1,0 +1,1 @@
+"""`rewake bench structured`: state inside Structured Streaming, ours beside Spark's own."""

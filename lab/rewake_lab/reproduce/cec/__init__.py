@@ -1,0 +1,1 @@
+"""Experiments of "Continuous Eventual Checkpointing for Data Stream Processing Operators"."""

@@ -1,0 +1,1 @@
+"""Databases: lookups, and tables as the end of a stream."""

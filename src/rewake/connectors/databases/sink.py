@@ -1,0 +1,327 @@
+"""Tables as the end of a stream, exactly once (Hwang 2.2: SQL-write).
+
+A commit is one transaction of the database: the tuples, and with them the position up to which each
+channel is written (`sql_positions`).  So the database itself records what has been committed.
+
+A commit, case by case.  Died before the transaction ended: the database undoes it, and the position
+is the old one.  Died after: the position is the new one.  The connection broke and nobody knows:
+the next attempt reads the positions first, and finds out.  A predecessor that still lives: opening
+a sink raises its epoch, and a commit under another epoch is refused (`Fenced`); PostgreSQL also
+ends the predecessor's session, so that it holds no locks.  The database is away: `commit` raises
+`Unavailable`, what was written is kept in memory, and commit can be called again.
+
+The host must write each channel's stream events in order, from `position(channel)` or before; what
+is committed already is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rewake.connectors.cutting import check_shard, schema_json
+from rewake.connectors.databases.calls import WAIT_SECONDS, Call, Caller
+from rewake.connectors.databases.positions import SinkRecord
+from rewake.connectors.databases.session import SqlDatabase, SqlSession, check_types
+from rewake.connectors.databases.text import parameters_of, single_statement
+from rewake.model.errors import (
+    SchemaMismatch,
+    Unavailable,
+    UsageError,
+    WriterFailed,
+)
+from rewake.model.names import checked_name
+from rewake.model.stream_event import StreamEvent
+from rewake.operators.aggregate.functions import listed
+from rewake.operators.expressions.compiler import no_column
+from rewake.operators.lookups import distinct_rows
+
+__all__ = ["SqlSink", "SqlSinkWriter"]
+
+# An attempt that is starting may be silent for longer than this.
+_OPEN_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True)
+class SqlSink:
+    """A statement for each tuple, or a table that tuples are added to or kept up to date in.
+
+    `SqlSink(database, "UPDATE ... SET price = :price WHERE id = :id", name=...)` runs a statement
+    for each tuple, in order.  `SqlSink(database, table="prices", name=...)` adds rows; with `key`,
+    a unique key of the table, it changes the row that is there; with `deleted`, a truth value that
+    is not stored, it removes the row where that is true.
+
+    `name` is that under which positions are recorded: another stream must have another one.
+    """
+
+    database: SqlDatabase
+    statement: str | None = None
+    name: str = ""
+    table: str | None = None
+    key: str | tuple[str, ...] = ()
+    deleted: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", listed(self.key))
+        if not self.name:
+            raise UsageError(
+                'a sink into a database needs a name, such as name="prices", under which it '
+                "records how far it has written"
+            )
+        checked_name(self.name)
+        if (self.statement is None) == (self.table is None):
+            raise UsageError(f"sink {self.name!r}: give a statement or a table, and not both")
+        if self.statement is not None:
+            object.__setattr__(self, "statement", single_statement(self.statement))
+        if self.statement is not None and (self.key or self.deleted):
+            raise UsageError(f"sink {self.name!r}: a key goes with a table, not with a statement")
+        if self.deleted and not self.key:
+            raise UsageError(f"sink {self.name!r}: rows are removed by their key; give key=")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return listed(self.key)
+
+    def describe(self) -> dict[str, Any]:
+        """Where the tuples go, and how."""
+        return {"kind": "sql", **self.writes(), "database": self.database.describe()}
+
+    def writes(self) -> dict[str, Any]:
+        """What it does with a tuple, as JSON values."""
+        if self.statement is not None:
+            return {"name": self.name, "statement": self.statement}
+        return {
+            "name": self.name,
+            "table": self.table,
+            "key": list(self.keys),
+            "deleted": self.deleted,
+        }
+
+    def open(self, shard: int, shards: int, schema: pa.Schema) -> SqlSinkWriter:
+        """Open one shard's end: from now on, earlier writers of it are fenced."""
+        check_shard(shard, shards)
+        self._check_columns(schema)
+        return SqlSinkWriter(self, shard, shards, schema)
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        wanted = parameters_of(self.statement) if self.statement is not None else self.keys
+        for each in (*wanted, *([self.deleted] if self.deleted else [])):
+            if each not in schema.names:
+                raise SchemaMismatch(f"sink {self.name!r}: {no_column(each, schema.names)}")
+        if self.deleted and not pa.types.is_boolean(schema.field(self.deleted).type):
+            raise SchemaMismatch(
+                f"sink {self.name!r}: column {self.deleted!r} says which rows are removed, but is "
+                f"of type {schema.field(self.deleted).type}; make it a truth value"
+            )
+        try:
+            check_types(schema, "column")
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"sink {self.name!r}: {error}") from error
+
+
+@dataclass(slots=True)
+class _Channel:
+    committed: int = 0
+    taken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """What one commit writes: tuples, and where each channel then is, from where."""
+
+    rows: pa.Table
+    moves: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class SqlSinkWriter:
+    """One shard's end of a sink into a database.
+
+    Invariant: per channel, what is in the database reaches to `position`; what is sealed and what
+    waits follow.
+    """
+
+    def __init__(self, sink: SqlSink, shard: int, shards: int, schema: pa.Schema) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._shards = shards
+        self._record = SinkRecord(sink.name, shard)
+        database = sink.database
+        self._caller = Caller(database.connect, str(database), database.give_up_seconds)
+        self._waiting: list[pa.RecordBatch] = []
+        self._sealed: _Sealed | None = None
+        self._call: Call[None] | None = None
+        self._failure: Exception | None = None
+        try:
+            self._epoch, positions = self._await(self._caller.start(self._claim))
+        except BaseException:
+            self._caller.close()
+            raise
+        self._channels = {
+            channel: _Channel(position, position) for channel, position in positions.items()
+        }
+
+    def position(self, channel: int) -> int:
+        """Input of this channel up to here (exclusive) is committed."""
+        return self._channels[channel].committed if channel in self._channels else 0
+
+    def write(self, channel: int, event: StreamEvent) -> None:
+        """Take a stream event; it counts when a later `commit` returns."""
+        self._check_usable()
+        each = self._channels.setdefault(channel, _Channel())
+        fresh = event.since(each.taken)
+        if fresh is None:
+            return
+        assert fresh.start == each.taken, (
+            f"channel {channel} goes on at {each.taken}, not at {fresh.start}"
+        )
+        if fresh.batch.num_rows:
+            self._waiting.append(self._fitting(fresh.batch))
+        each.taken = fresh.end
+
+    def commit(self, wait_seconds: float = WAIT_SECONDS) -> None:
+        """Make all that was written durable and visible, in one transaction.
+
+        `Unavailable` when the database has not done so yet: call it again after a while.
+        """
+        self._check_usable()
+        try:
+            while self._sealed is not None or self._seal():
+                self._publish(wait_seconds)
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def close(self) -> None:
+        """Hang up; what was not committed is forgotten."""
+        self._caller.close()
+
+    # --- one commit --------------------------------------------------------------------------
+
+    def _seal(self) -> bool:
+        """Decide what the next commit holds; False when there is nothing."""
+        moves = {
+            channel: (each.committed, each.taken)
+            for channel, each in self._channels.items()
+            if each.taken > each.committed
+        }
+        if not moves:
+            return False
+        self._sealed = _Sealed(pa.Table.from_batches(self._waiting, self._schema), moves)
+        self._waiting = []
+        return True
+
+    def _publish(self, wait_seconds: float) -> None:
+        assert self._sealed is not None, "there is something to publish"
+        sealed = self._sealed
+        if self._call is None:
+            self._call = self._caller.start(lambda session: self._written(session, sealed))
+        self._call.result(wait_seconds)
+        self._call = self._sealed = None
+        for channel, (_, end) in sealed.moves.items():
+            self._channels[channel].committed = end
+
+    def _written(self, session: SqlSession, sealed: _Sealed) -> None:
+        """The transaction; made again after a failure, it finds out what became of the last."""
+        record = self._record
+        session.tag(record.tag)
+        with session.transaction():
+            record.check_epoch(session, self._epoch)
+            positions = record.positions(session)
+            if all(positions.get(channel) == end for channel, (_, end) in sealed.moves.items()):
+                return
+            record.check_positions(positions, sealed.moves)
+            if sealed.rows.num_rows:
+                self._apply(session, sealed.rows)
+            for channel, (_, end) in sealed.moves.items():
+                record.move(session, channel, end)
+
+    def _apply(self, session: SqlSession, rows: pa.Table) -> None:
+        sink = self._sink
+        if sink.statement is not None:
+            session.run_for_each(sink.statement, rows)
+            return
+        assert sink.table is not None, "without a statement there is a table"
+        if not sink.keys:
+            session.insert(sink.table, rows)
+            return
+        rows = _last_of_each(rows, sink.keys, sink.name)
+        if sink.deleted:
+            gone = pc.fill_null(rows.column(sink.deleted), False)
+            removed = rows.filter(gone).select(list(sink.keys))
+            rows = rows.filter(pc.invert(gone)).drop_columns([sink.deleted])
+            if removed.num_rows:
+                session.delete(sink.table, removed)
+        if rows.num_rows:
+            session.upsert(sink.table, sink.keys, rows)
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def _claim(self, session: SqlSession) -> tuple[int, dict[int, int]]:
+        """Become the only writer; the epoch of that, and how far predecessors have come."""
+        self._check_target(session)
+        columns = schema_json(self._schema)
+        writes = json.dumps({**self._sink.writes(), "columns": columns}, sort_keys=True)
+        return self._record.claim(session, self._shards, writes)
+
+    def _check_target(self, session: SqlSession) -> None:
+        """Have the database say now what is wrong with the statement or the table."""
+        sink = self._sink
+        try:
+            if sink.statement is not None:
+                session.check_statement(sink.statement, self._schema)
+            else:
+                assert sink.table is not None, "without a statement there is a table"
+                columns = [name for name in self._schema.names if name != sink.deleted]
+                session.check_table(sink.table, columns, sink.keys)
+        except UsageError as error:
+            raise type(error)(f"sink {sink.name!r}: {error}") from error
+
+    def _await(self, call: Call[Any]) -> Any:
+        """Wait for the first answer: without it a node cannot begin."""
+        end = time.monotonic() + _OPEN_SECONDS
+        while True:
+            try:
+                return call.result(end - time.monotonic())
+            except Unavailable:
+                if time.monotonic() >= end:
+                    raise
+
+    # --- what it refuses ---------------------------------------------------------------------
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.schema.equals(self._schema):
+            raise SchemaMismatch(
+                f"sink {self._sink.name!r} takes {schema_json(self._schema)}, not "
+                f"{schema_json(batch.schema)}; open it with the columns of its stream"
+            )
+        return batch
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise WriterFailed(
+                f"sink {self._sink.name!r} has stopped: {self._failure}; open it again to go on "
+                "from what is committed"
+            ) from self._failure
+
+
+def _last_of_each(rows: pa.Table, key: tuple[str, ...], sink: str) -> pa.Table:
+    """The last row of each key, in the order in which they came."""
+    keys = rows.select(list(key)).combine_chunks()
+    for name, column in zip(key, keys.columns, strict=True):
+        if column.null_count:
+            raise UsageError(
+                f"sink {sink!r}: column {name!r} is part of the key and is null in "
+                f"{column.null_count} tuples; filter them out before"
+            )
+    (batch,) = keys.to_batches()
+    backwards = pa.array(range(rows.num_rows - 1, -1, -1), pa.int64())
+    firsts, _ = distinct_rows(batch.take(backwards))
+    return rows.take(pa.array(sorted((rows.num_rows - 1 - firsts).tolist()), pa.int64()))

@@ -1,0 +1,1 @@
+"""Streams of Rewake on disk: as a source, and committed to from outside."""

@@ -1,0 +1,342 @@
+"""Any stream of Rewake as a source, by the folder of its log (Thesis 3.1: a PSO is a stream too).
+
+A stream has one log, or one for each shard.  One frame is one stream event.  Positions are those of
+the log, which number the tuples over all outputs of its fragment; a stream event of one output
+covers those that went to the others.  Watermarks are the frames' punctuations and hold for every
+output.
+
+Where the stream begins, and where it ends unless it is followed, is settled when the value is made:
+it travels with the query, so every attempt of every node reads the same stretch.  What has been
+trimmed meanwhile raises `OutOfRange`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from rewake.connectors.cutting import check_shard, schema_json
+from rewake.connectors.streams.folder import open_stream
+from rewake.connectors.streams.frame_rows import rows_of
+from rewake.log.columns import unpack_columns
+from rewake.log.files.descriptor import WATERMARKS, Descriptor
+from rewake.log.files.layout import DESCRIPTOR
+from rewake.log.frame import Frame, SectionKind
+from rewake.log.reading.reader import LogReader, Tail
+from rewake.model.errors import (
+    DamagedFrame,
+    OutOfRange,
+    ReplayMismatch,
+    SchemaMismatch,
+    UsageError,
+)
+from rewake.model.schemas import difference
+from rewake.model.stream_event import StreamEvent
+from rewake.stores import open_log_reader
+from rewake.stores.places import local_path
+
+__all__ = ["StreamReader", "StreamSource", "Stretch"]
+
+# Frames are read some at a time: enough to spare looks at the log, few enough to hold in memory.
+_FRAMES: Final = 16
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What is read of one shard: its log, the position it begins at and the frame it ends before.
+
+    It ends never when `end_sequence` is None.
+    """
+
+    paths: tuple[str, ...]
+    log_id: int
+    first_position: int
+    end_sequence: int | None
+
+    def describe(self) -> dict[str, Any]:
+        """Which log, and which stretch of it."""
+        return {
+            "log_id": f"{self.log_id:016x}",
+            "first_position": self.first_position,
+            "end_sequence": self.end_sequence,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """The stream at `path`: the folder of a stream, or a log (a list of paths when it is striped).
+
+    It has as many shards as the stream, and is read in as many.
+
+    `from_` is a position, "earliest" (what is still there) or "latest" (what comes from now on); or
+    a list of positions, one for each shard.  Earlier positions are covered by the first stream
+    event, as if their tuples went elsewhere.  With `follow` the stream goes on as the log does;
+    without, it ends where the log ends now.  `output` is for the log of a fragment with several.
+    `schema` is taken from the log's metadata unless given.
+    """
+
+    path: PathLike | Sequence[PathLike]
+    from_: int | str | Sequence[int] = 0
+    output: int = 0
+    follow: bool = True
+    schema: pa.Schema | None = None
+    shards: tuple[Stretch, ...] = field(init=False)
+    # Whether the query that writes it says how far time has come.
+    watermarks: bool = field(init=False)
+    # The type of the times that these tell; None when nobody says.
+    times: pa.DataType | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        logs = _logs_at(self.path)
+        begins = _begins(self.from_, len(logs))
+        schemas: list[pa.Schema] = []
+        shards: list[Stretch] = []
+        marked, times = True, set()
+        for paths, begin in zip(logs, begins, strict=True):
+            with open_log_reader(paths) as reader:
+                schemas.append(_schema_of(reader.descriptor, self.output, self.schema))
+                marked &= _carries_watermarks(reader.descriptor, self.output)
+                times.add(_times_of(reader.descriptor))
+                end = None if self.follow else reader.end_sequence
+                log_id = reader.descriptor.log_id
+                shards.append(Stretch(paths, log_id, _settled(begin, reader), end))
+        if any(not schema.equals(schemas[0]) for schema in schemas):
+            raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")
+        settled: dict[str, Any] = {"path": _settled_path(self.path), "schema": schemas[0]}
+        settled |= {"shards": tuple(shards), "watermarks": marked}
+        settled["times"] = times.pop() if marked and len(times) == 1 else None
+        if not isinstance(self.from_, int | str):
+            settled["from_"] = tuple(self.from_)
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+
+    def describe(self) -> dict[str, Any]:
+        """Which log, and which stretch of which output."""
+        common = {"kind": "stream", "output": self.output, "schema": schema_json(self.schema)}
+        if len(self.shards) == 1:
+            return common | self.shards[0].describe()
+        return common | {"shards": [shard.describe() for shard in self.shards]}
+
+    def open(self, shard: int, shards: int) -> StreamReader:
+        """Open the log of one shard; there are as many as the stream has."""
+        check_shard(shard, shards)
+        if shards != len(self.shards):
+            raise _other_shards(self.shards, shards)
+        stretch = self.shards[shard]
+        reader = open_log_reader(stretch.paths)
+        if reader.descriptor.log_id != stretch.log_id:
+            reader.close()
+            raise ReplayMismatch(
+                f"the log at {stretch.paths[0]} is another one than when the query began; restore "
+                "it, or start a new query in a new folder"
+            )
+        assert self.schema is not None
+        return StreamReader(stretch, self.schema, self.output, reader)
+
+
+class StreamReader:
+    """A log, open for reading along."""
+
+    def __init__(self, stretch: Stretch, schema: pa.Schema, output: int, reader: LogReader) -> None:
+        self._stretch = stretch
+        self._output = output
+        self._reader = reader
+        self._empty = pa.RecordBatch.from_pylist([], schema)
+        self._tail: Tail | None = None
+        self._frames: deque[Frame] = deque()
+        self._wanted = self._next_sequence = 0
+        self._begun = False
+
+    def seek(self, position: int) -> None:
+        """Go on with the stream event that holds `position`, and with punctuations from there on.
+
+        Raises OutOfRange when the position has been trimmed, or is beyond the end.
+        """
+        self._reader.reload()
+        view = self._reader.view
+        begin = max(position, self._stretch.first_position)
+        if not view.first_position <= begin <= view.frontier.position:
+            raise OutOfRange(
+                f"position {begin} is not in the log at {self._stretch.paths[0]}: it has "
+                f"{view.first_position} to {view.frontier.position}"
+            )
+        self._wanted = position
+        self._begun = False
+        self._frames.clear()
+        # A frame without tuples holds no position, so it can only be found by its neighbour.
+        if begin == view.first_position:
+            self._tail = self._reader.tail()
+        else:
+            self._tail = self._reader.tail(from_position=begin - 1)
+        self._next_sequence = self._tail.sequence
+
+    def read(self, now_ms: float) -> StreamEvent | None:  # noqa: ARG002 - a log keeps its own time
+        """The next stream event, or None when there is none yet."""
+        while (frame := self._peek()) is not None:
+            event = None if self._is_before(frame) else self._event(frame)
+            # Only now: a frame that cannot be read must not be passed over by reading again.
+            self._frames.popleft()
+            self._next_sequence = frame.sequence + 1
+            if event is not None:
+                self._begun = True
+                return event
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all up to the end has been read; never, when the log is followed."""
+        end = self._stretch.end_sequence
+        return end is not None and self._next_sequence >= end
+
+    def close(self) -> None:
+        """Release the log."""
+        self._reader.close()
+
+    def _peek(self) -> Frame | None:
+        if self.ended:
+            return None
+        if not self._frames:
+            if self._tail is None:
+                self.seek(0)
+            assert self._tail is not None
+            self._frames.extend(self._tail.poll(max_frames=_FRAMES))
+        return self._frames[0] if self._frames else None
+
+    def _is_before(self, frame: Frame) -> bool:
+        """Whether a frame lies before what is wanted; not so one without tuples right there."""
+        begin = max(self._wanted, self._stretch.first_position)
+        return frame.position < begin and frame.position + frame.tuples <= begin
+
+    def _event(self, frame: Frame) -> StreamEvent | None:
+        """What a frame sends on the output; None when it sends nothing at all."""
+        watermark = _punctuation(frame)
+        if not frame.tuples and watermark is None:
+            return None
+        batch = self._batch(frame)
+        start, end = frame.position, frame.position + frame.tuples
+        first = self._stretch.first_position
+        if start <= first and not self._begun:
+            # The first stream event covers all that lies before the beginning.
+            batch = batch.slice(max(batch.num_rows - (end - first), 0))
+            start = 0
+        return StreamEvent(end - batch.num_rows, batch, watermark, start)
+
+    def _batch(self, frame: Frame) -> pa.RecordBatch:
+        batch = rows_of(frame, self._output, self._empty.schema, self._stretch.paths[0])
+        return self._empty if batch is None else batch
+
+
+def _punctuation(frame: Frame) -> int | None:
+    """The watermark behind a frame's tuples; a frame has at most one, for all outputs."""
+    payload = frame.section(SectionKind.PUNCTUATIONS)
+    if payload is None:
+        return None
+    columns = unpack_columns(payload)
+    if len(columns) != 1 or columns[0].size != 1:
+        raise DamagedFrame(f"frame {frame.sequence} has a punctuation of another form")
+    return int(columns[0][0])
+
+
+def _schema_of(descriptor: Descriptor, output: int, given: pa.Schema | None) -> pa.Schema:
+    """The columns of an output: by the log's metadata, `schema` or `schema-<output>`, or as given.
+
+    Where the log says which they are, nobody else's word counts: bytes would be read as others.
+    """
+    metadata = descriptor.metadata
+    stored = metadata.get(f"schema-{output}", metadata.get("schema") if output == 0 else None)
+    if not isinstance(stored, bytes):
+        if given is not None:
+            return given
+        raise UsageError(
+            f"log {descriptor.name!r} does not say which columns output {output} has; give schema="
+        )
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(stored))
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise DamagedFrame(
+            f"the schema in the metadata of log {descriptor.name!r} cannot be read: {error}"
+        ) from error
+    if wrong := difference(given or schema, schema, "the schema that was given", "the log"):
+        raise SchemaMismatch(f"log {descriptor.name!r}: {wrong}; leave schema= out")
+    return given or schema
+
+
+def _times_of(descriptor: Descriptor) -> pa.DataType | None:
+    """The type of a log's times, where it says so."""
+    stored = descriptor.metadata.get("times")
+    if not isinstance(stored, bytes):
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(stored)).field(0).type
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise DamagedFrame(
+            f"the times in the metadata of log {descriptor.name!r} cannot be read: {error}"
+        ) from error
+
+
+def _carries_watermarks(descriptor: Descriptor, output: int) -> bool:
+    return str(output) in str(descriptor.metadata.get(WATERMARKS, "")).split(",")
+
+
+def _other_shards(shards: Sequence[Stretch], asked: int) -> UsageError:
+    where, has = shards[0].paths[0], len(shards)
+    if has == 1:
+        return UsageError(
+            f"the log at {where} is one partition and cannot be read in {asked} shards; use one "
+            "shard for this source, and more for the steps after it"
+        )
+    return UsageError(
+        f"the stream at {os.path.dirname(where)} has {has} shards and cannot be read in {asked}; "
+        f"give shards={has} to this source, and any number to the steps after it"
+    )
+
+
+def _logs_at(path: PathLike | Sequence[PathLike]) -> list[tuple[str, ...]]:
+    """The paths of each shard's log; those of one log with several are its stripes."""
+    if not isinstance(path, str | os.PathLike):
+        return [tuple(os.path.abspath(local_path(each)) for each in path)]
+    path = local_path(path)
+    if os.path.exists(os.path.join(path, DESCRIPTOR)):
+        return [(os.path.abspath(path),)]
+    return [(os.path.abspath(shard),) for shard in open_stream(path).shards]
+
+
+def _settled_path(path: PathLike | Sequence[PathLike]) -> str | tuple[str, ...]:
+    """The same from wherever the query is run."""
+    if isinstance(path, str | os.PathLike):
+        return os.path.abspath(local_path(path))
+    paths = tuple(os.path.abspath(local_path(each)) for each in path)
+    return paths[0] if len(paths) == 1 else paths
+
+
+def _begins(begin: int | str | Sequence[int], shards: int) -> Sequence[int | str]:
+    """Where each shard begins."""
+    if isinstance(begin, int | str):
+        if shards > 1 and isinstance(begin, int) and begin > 0:
+            raise UsageError(
+                f"from_={begin} of a stream with {shards} shards: positions count in each shard; "
+                f"give a list of {shards} positions, {EARLIEST!r} or {LATEST!r}"
+            )
+        return [begin] * shards
+    if len(begin) != shards:
+        raise UsageError(f"from_ has {len(begin)} positions and the stream {shards} shards")
+    return begin
+
+
+def _settled(begin: int | str, reader: LogReader) -> int:
+    if begin == EARLIEST:
+        return reader.view.first_position
+    if begin == LATEST:
+        return reader.end_position
+    if isinstance(begin, int) and begin >= 0:
+        return begin
+    raise UsageError(f"from_={begin!r}; give a position, {EARLIEST!r} or {LATEST!r}")

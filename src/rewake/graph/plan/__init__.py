@@ -1,0 +1,1 @@
+"""From the steps of a query to the nodes that run them."""

@@ -1,0 +1,240 @@
+"""From a graph to a plan: nodes, channels, what is logged and why.
+
+Planning is a function of the graph alone: the same query always has the same nodes, outputs and
+fingerprint, so a node that starts again after a crash finds itself in the plan it left.
+
+How n shards feed m: into one node everything; into as many nodes one to one, unless keys decide;
+otherwise by a hash of key columns.  A consumer with windows always gets its input by its keys.
+Dividing tuples by where they stand would be cheaper, but where they stand may differ when a
+fragment that merges inputs starts again, and a tuple must not change its shard.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from rewake.graph.plan.channels import Channels
+from rewake.graph.plan.fingerprint import fingerprint
+from rewake.graph.plan.fragments import Fragment, form_fragments, users
+from rewake.graph.plan.plan import NodePlan, Plan
+from rewake.graph.steps import Graph, Kind, Step
+from rewake.graph.times import retention_of, time_of
+from rewake.model.errors import UsageError
+from rewake.operators.stateless import must_log
+
+Edges = dict[Fragment, list[Fragment]]
+
+
+def make_plan(graph: Graph) -> Plan:
+    """The plan of a complete graph; `UsageError` says what is missing or cannot be."""
+    _check_complete(graph)
+    fragments = form_fragments(graph)
+    owner = {step: fragment for fragment in fragments for step in fragment.steps}
+    feeds: Edges = {fragment: [] for fragment in fragments}
+    for fragment in fragments:
+        for port in graph.inputs(fragment.head):
+            feeds[owner[port.step]].append(fragment)
+    _check_cycles(feeds)
+    _check_reached(fragments, feeds)
+    channels = Channels(graph, fragments, owner)
+    logging = {each: _logging(graph, each, channels) for each in fragments}
+    _keep_for_consumers(logging, feeds, channels)
+    streams = channels.streams({each for each in fragments if logging[each][0]})
+    channels.check_width()
+    nodes = [
+        node
+        for fragment in _in_order(fragments, feeds)
+        for node in _nodes(graph, fragment, channels, *logging[fragment])
+    ]
+    now, former = (fingerprint(graph, fragments, with_places=each) for each in (False, True))
+    return Plan(graph.query, tuple(nodes), streams, now, former)
+
+
+def _nodes(
+    graph: Graph, fragment: Fragment, channels: Channels, logs: bool, why: str
+) -> Iterable[NodePlan]:
+    program = fragment.program(channels.routes(fragment))
+    kept = any(port.step in fragment.steps for port in graph.streams.values())
+    time = time_of(graph, fragment.tail)
+    retention = retention_of(graph, fragment.steps, time)
+    for shard, name in enumerate(fragment.nodes):
+        yield NodePlan(
+            name,
+            fragment.name,
+            shard,
+            fragment.shards,
+            channels.inputs(fragment, shard),
+            channels.outputs(fragment, shard),
+            program,
+            fragment.approach,
+            logs,
+            why,
+            fragment.head.sink,
+            keeps_history=logs and kept,
+            retention=retention,
+            time=time,
+        )
+
+
+def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool, str]:
+    """Whether a fragment's output is logged, and the reason in words."""
+    inputs = channels.inputs(fragment, 0)
+    approach = fragment.approach
+    forgets = f"{approach.name} keeps nothing"
+    if fragment.head.sink is not None:
+        return False, "it commits what it writes by position"
+    if fragment.stateful is not None:
+        if not approach.logs:
+            return False, f"{forgets}: a crash loses what is in its {_memory(fragment.stateful)[0]}"
+        return True, f"its {' '.join(_memory(fragment.stateful))} rebuilt from its output log"
+    if fragment.head.kind is Kind.ENTRY:
+        if not approach.logs:
+            return False, f"{forgets}: a crash loses what producers sent and nobody has yet"
+        return True, "producers cannot be asked twice"
+    if len(inputs) > 1:
+        if not approach.logs:
+            return False, f"{forgets}: a crash loses what is on its way"
+        return True, "the order in which inputs met is chance"
+    if why := must_log([step.stateless for step in fragment.steps if step.stateless is not None]):
+        if not approach.logs:
+            return False, f"{forgets}: a crash loses what is on its way"
+        return True, why
+    if approach.logs and any(port in graph.streams.values() for port in fragment.tail.ports):
+        return True, "the stream is kept"
+    (channel,) = inputs
+    origin = f"source {channel.name}" if channel.source is not None else channels.upstream(fragment)
+    return False, f"it can produce it again from {origin}"
+
+
+def _memory(step: Step) -> tuple[str, str]:
+    return ("windows", "are") if step.kind is Kind.AGGREGATE else ("state", "is")
+
+
+def _keep_for_consumers(
+    logging: dict[Fragment, tuple[bool, str]], feeds: Edges, channels: Channels
+) -> None:
+    """Log the output of fragments that forget their state but whose consumers must not.
+
+    A fragment that is rebuilt asks for its input again; one that forgets cannot make it again.
+    """
+    for fragment, (logs, _) in logging.items():
+        again = len(channels.inputs(fragment, 0)) == 1 and fragment.stateful is None
+        if logs or fragment.approach.logs or fragment.head.sink is not None or again:
+            continue
+        asking = _rebuilt_from(fragment, logging, feeds)
+        if asking is not None:
+            why = f"{fragment.approach.name} forgets its state, but {asking.name} may ask for its"
+            logging[fragment] = (True, f"{why} output again")
+
+
+def _rebuilt_from(
+    fragment: Fragment, logging: dict[Fragment, tuple[bool, str]], feeds: Edges
+) -> Fragment | None:
+    """A fragment that is rebuilt from this one's output, directly or through those that pass on."""
+    waiting, seen = list(feeds[fragment]), {fragment}
+    while waiting:
+        fed = waiting.pop(0)
+        if fed in seen:
+            continue
+        seen.add(fed)
+        if logging[fed][0] and fed.approach.logs:
+            return fed
+        if not logging[fed][0] and fed.approach.logs and fed.head.sink is None:
+            waiting += feeds[fed]
+    return None
+
+
+# --- what a whole graph must keep to ---------------------------------------------------------
+
+
+def _check_complete(graph: Graph) -> None:
+    if not any(step.kind is not Kind.LOOP for step in graph.steps):
+        raise UsageError(f"query {graph.query!r} has no steps; begin with query.source(...)")
+    for step in graph.steps:
+        if step.kind is Kind.LOOP and step not in graph.loops:
+            raise UsageError(
+                f"loop {step.name!r} is open: say where its tuples come from with "
+                f"{step.name}.close_with(stream)"
+            )
+    direct = {port for step in graph.steps for port in step.inputs}
+    used = {*direct, *users(graph), *graph.streams.values()}
+    for step in graph.steps:
+        if step.kind is not Kind.SINK and used.isdisjoint(step.ports):
+            raise UsageError(
+                f"step {step.name!r} ({step.kind}): nobody uses its output; send it to a sink with "
+                f".to(...), keep it with .to_stream({step.name!r}), or leave the step out"
+            )
+    for name, port in graph.streams.items():
+        if port.step.kind is Kind.LOOP:
+            raise UsageError(
+                f"stream {name!r}: keep the stream that closes loop {port.step.name!r} instead"
+            )
+
+
+def _check_cycles(feeds: Edges) -> None:
+    for fragment in feeds:
+        if fragment.approach.allows_cycles:
+            continue
+        cycle = _way(feeds, fragment)
+        if cycle:
+            names = [step.name for each in cycle for step in each.steps]
+            raise UsageError(
+                f"approach {fragment.approach.name!r} of step {fragment.tail.name!r} does not "
+                "allow cycles: its recovery would wait for input that it has to make itself; the "
+                f"cycle is {' -> '.join([*names, names[0]])}; give the steps on it an approach "
+                "that allows cycles, or open the loop"
+            )
+
+
+def _way(feeds: Edges, start: Fragment) -> list[Fragment]:
+    """The fragments on a shortest cycle through one, beginning with it; none: empty."""
+    came_from: dict[Fragment, Fragment] = {}
+    waiting = deque([start])
+    while waiting:
+        here = waiting.popleft()
+        for fed in feeds[here]:
+            if fed is start:
+                cycle = [here]
+                while cycle[-1] is not start:
+                    cycle.append(came_from[cycle[-1]])
+                return cycle[::-1]
+            if fed not in came_from:
+                came_from[fed] = here
+                waiting.append(fed)
+    return []
+
+
+def _check_reached(fragments: tuple[Fragment, ...], feeds: Edges) -> None:
+    waiting = [each for each in fragments if not each.head.inputs]
+    reached = set(waiting)
+    while waiting:
+        for fed in feeds[waiting.pop()]:
+            if fed not in reached:
+                reached.add(fed)
+                waiting.append(fed)
+    for fragment in fragments:
+        if fragment not in reached:
+            raise UsageError(
+                f"step {fragment.head.name!r}: nothing ever enters its loop; unite the loop with a "
+                "stream that comes from a source or an entry"
+            )
+
+
+def _in_order(fragments: tuple[Fragment, ...], feeds: Edges) -> list[Fragment]:
+    """Fragments after those that feed them, as far as cycles let; otherwise as they were added."""
+    missing = dict.fromkeys(fragments, 0)
+    for each in feeds.values():
+        for fed in each:
+            missing[fed] += 1
+    waiting = list(fragments)
+    ordered: list[Fragment] = []
+    while waiting:
+        ready = [each for each in waiting if missing[each] == 0]
+        # Steps only name earlier ones, so what was added first waits for nothing but a loop.
+        chosen = ready[0] if ready else waiting[0]
+        waiting.remove(chosen)
+        ordered.append(chosen)
+        for fed in feeds[chosen]:
+            missing[fed] -= 1
+    return ordered

@@ -1,0 +1,1 @@
+"""The writer of a log as a machine, and what a host owes to it."""

@@ -1,0 +1,1 @@
+"""A query that runs: its coordinator, its processes, its copies."""

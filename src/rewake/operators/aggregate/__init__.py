@@ -1,0 +1,1 @@
+"""Aggregates over windows: the operator, its functions, and the accumulators behind them."""

@@ -1,0 +1,1 @@
+"""Columns of stream events as arrays: values, keys, and what no 64 bits hold."""

@@ -1,0 +1,1 @@
+"""Windows: what a user may ask for, and the routers that find the parts a tuple belongs to."""

@@ -1,0 +1,1 @@
+"""Continuous eventual checkpointing (CEC): the output log is the checkpoint."""

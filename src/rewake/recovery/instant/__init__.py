@@ -1,0 +1,1 @@
+"""Instant checkpoints: the whole state at once, every so often."""

@@ -1,0 +1,1 @@
+"""The state of operators as DataFrames."""
