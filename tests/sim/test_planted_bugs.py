@@ -1,6 +1,6 @@
 """The simulator finds bugs: each of these breaks one rule on purpose."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,22 @@ from rewake.drill.simulation import simulate
 from rewake.log.frame import Section, TurnRecord
 from rewake.log.writing.commands import Confirm
 from rewake.log.writing.host import DirectWriter
+from rewake.node.channels.channels import Channels
 from rewake.node.channels.input_merge import InputMerge
 from rewake.node.channels.outbox import Outbox
 from rewake.node.channels.producers import Known, Note, Producers
-from rewake.node.commands import Answer, Append, Connect, NodeCommand, Trim
+from rewake.node.commands import (
+    Answer,
+    Append,
+    Connect,
+    HostCommand,
+    LinkCommand,
+    NodeCommand,
+    Rest,
+    Trim,
+)
 from rewake.node.coordinator.coordinator import Coordinator
-from rewake.node.messages import Begins, Produce, Refused
+from rewake.node.messages import Begins, Peer, Produce, Refused
 from rewake.node.node import Node
 from rewake.sim.cluster import Kinds
 
@@ -84,6 +94,34 @@ class LosesATurn(Node):
         if record.t_end % 100 != 50:
             return commands
         return [each for each in commands if not isinstance(each, Append)]
+
+
+class AsksOnce(Channels):
+    """Does not ask again when a link has ended."""
+
+    def closed(self, link: int) -> Sequence[HostCommand]:
+        return [each for each in super().closed(link) if not isinstance(each, Rest)]
+
+
+class HearsDroppedLinks(Channels):
+    """Lets what an earlier link of a channel still says reach the node."""
+
+    def _drop(self, channel: Any) -> Sequence[LinkCommand]:
+        link = channel.link
+        super()._drop(channel)
+        if link is not None:
+            self._channel_of[link] = channel
+        return []
+
+    def check_invariants(self) -> None:
+        """Nobody has looked."""
+
+
+class StaysWithTheDead(Channels):
+    """Does not hear that an upstream runs elsewhere."""
+
+    def moved(self, name: str, peer: Peer | None) -> Sequence[HostCommand]:
+        return [] if name in self._peers else super().moved(name, peer)
 
 
 class ForgetsEpochs(Coordinator):
@@ -184,6 +222,9 @@ PLANTED = {
     "trims frames that it needs": Kinds(node=TrimsTooFar),
     "leaves out what was in flight": Kinds(node=LeavesOutWhatWasInFlight),
     "loses a turn": Kinds(node=LosesATurn),
+    "asks once": Kinds(channels=AsksOnce),
+    "hears dropped links": Kinds(channels=HearsDroppedLinks),
+    "stays with the dead": Kinds(channels=StaysWithTheDead),
     "forgets epochs": Kinds(coordinator=ForgetsEpochs),
     "ignores fencing": Kinds(writer=IgnoresFencing),
 }

@@ -1,4 +1,4 @@
-"""What a node or the coordinator asks of its host.
+"""What a node, its links or the coordinator ask of their host.
 
 The host performs commands in the order given.  Duties that order alone does not say are in the
 docstring of each command.
@@ -11,7 +11,7 @@ from typing import Any
 
 from rewake.log.frame import TurnRecord
 from rewake.model.stream_event import StreamEvent
-from rewake.node.messages import Ack, Begins, Packet, Refused
+from rewake.node.messages import Ack, Address, Begins, Packet, Refused, Subscribe
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,8 @@ class Append:
 class Connect:
     """Have an input channel deliver from `position` on, now and until told otherwise.
 
-    For a source: seek.  For an upstream: drop the present connection, if there is one, and
-    subscribe; when the connection is lost, call `lost`.  Nothing that was in flight on the earlier
-    connection may be delivered afterwards.
+    For a source: seek.  For an upstream: `Channels.carry` drops the present link, if there is one,
+    and dials.  Nothing that was in flight on the earlier link is delivered afterwards.
     """
 
     channel: int
@@ -116,6 +115,42 @@ class Remember:
     origins: dict[str, Any]
 
 
+# --- of links ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Open a link of this number and say `message`; call `closed` when it ends or cannot be."""
+
+    link: int
+    address: Address
+    message: Subscribe
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Say something on a link; dropped silently when it is not there any more."""
+
+    link: int
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """End a link, and call nothing: after all that was said on it, or `at_once`."""
+
+    link: int
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Call `rested` for this channel after so long."""
+
+    channel: int
+    ms: float
+
+
 # --- of the coordinator --------------------------------------------------------------------------
 
 
@@ -125,21 +160,6 @@ class Persist:
 
     version: int
     state: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Send a message to an attempt of a node, by its connection."""
-
-    connection: int
-    message: object
-
-
-@dataclass(frozen=True, slots=True)
-class HangUp:
-    """Close the connection of an attempt."""
-
-    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,4 +200,7 @@ NodeCommand = (
     | Finish
     | Remember
 )
+LinkCommand = Dial | Tell | HangUp | Rest
+# What a host performs for a node and its links.
+HostCommand = NodeCommand | LinkCommand
 CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery

@@ -10,6 +10,7 @@ from rewake.graph.plan.plan import Plan
 from rewake.log.log import Log
 from rewake.log.memory import Choices
 from rewake.log.writing.host import DirectWriter
+from rewake.node.channels.channels import Channels
 from rewake.node.channels.outbox import Outbox
 from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
@@ -31,6 +32,7 @@ class Kinds:
     """The classes under test; tests plant bugs by giving others."""
 
     node: type[Node] = Node
+    channels: type[Channels] = Channels
     coordinator: type[Coordinator] = Coordinator
     writer: type[DirectWriter] | None = None
     outbox: type[Outbox] = Outbox

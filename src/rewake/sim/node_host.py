@@ -7,9 +7,9 @@ coordinator an attempt ends: it cannot know whether it may go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rewake.graph.plan.plan import NodePlan
@@ -19,8 +19,9 @@ from rewake.log.frame import Frame
 from rewake.log.memory import PowerLost
 from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
-from rewake.model.errors import BadPeer, Fenced, OutOfRange, StorageFault, WriterFailed
+from rewake.model.errors import Fenced, OutOfRange, StorageFault, WriterFailed
 from rewake.model.stream_event import StreamEvent
+from rewake.node.channels.channels import Channels
 from rewake.node.commands import (
     Acknowledge,
     Answer,
@@ -28,29 +29,31 @@ from rewake.node.commands import (
     Confirm,
     Connect,
     Deliver,
+    Dial,
     Disconnect,
     Finish,
+    HangUp,
+    HostCommand,
+    LinkCommand,
     NodeCommand,
     ReadLog,
     Remember,
+    Rest,
     Send,
+    Tell,
     Trim,
 )
 from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.messages import (
-    Ack,
     Address,
-    Begins,
     Finished,
     Heartbeat,
     Packet,
     Peer,
     PeerMoved,
-    Produce,
     Refused,
     Register,
     Stop,
-    Subscribe,
     Superseded,
     Welcome,
 )
@@ -64,17 +67,6 @@ if TYPE_CHECKING:
 _ORIGINS = "origins.json"
 _TICK_MS = 50.0
 _RETRY_MS = 20.0
-
-
-@dataclass(slots=True)
-class _Channel:
-    """An input channel that comes from another node."""
-
-    number: int
-    upstream: str
-    output: int
-    wanted: int | None = None
-    connection: Connection | None = None
 
 
 class NodeHost(Endpoint):
@@ -92,14 +84,13 @@ class NodeHost(Endpoint):
         self._known: LogRecord | None = None
         self._origins: dict[str, Any] | None = None
         self._control: Connection | None = None
-        self._early: list[tuple[Connection, Subscribe | Produce]] = []
-        self._subscribers: dict[int, Connection] = {}
         self._peers: dict[str, Peer] = {}
-        self._channels = {
-            number: _Channel(number, each.upstream, each.output)
-            for number, each in enumerate(plan.inputs)
-            if each.upstream is not None
-        }
+        self._channels: Channels | None = None
+        # Who has connected before there is anybody to serve it, and what it has said.
+        self._early: dict[Connection, list[object]] = {}
+        # Links by their number here, which is not that of the network.
+        self._links: dict[int, Connection] = {}
+        self._link_of: dict[Connection, int] = {}
         self._sources: dict[int, SourceReader] = {}
         self._reading: set[int] = set()
         self._ended: set[int] = set()
@@ -178,6 +169,7 @@ class NodeHost(Endpoint):
 
     def _begin(self, node: Node) -> None:
         self.node = node
+        self._channels = self.cluster.kinds.channels(node, self._peers, count(1))
         for number, each in enumerate(self.plan.inputs):
             if each.source is not None:
                 self._sources[number] = each.source.open(self.plan.shard, self.plan.shards)
@@ -188,9 +180,11 @@ class NodeHost(Endpoint):
             )
             committed = [self._sink.position(number) for number in range(len(self.plan.inputs))]
         self._do("start", lambda: node.start(committed))
-        for connection, message in self._early:
-            self._subscribe(connection, message)
-        self._early.clear()
+        early, self._early = self._early, {}
+        for connection, messages in early.items():
+            self.accepted(connection)
+            for message in messages:
+                self.received(connection, message)
         self._tick()
 
     def _guarded(self, action: Callable[[], None]) -> Callable[[], None]:
@@ -208,11 +202,12 @@ class NodeHost(Endpoint):
 
     # --- the node ----------------------------------------------------------------------------
 
-    def _do(self, what: str, event: Callable[[], list[NodeCommand]]) -> None:
+    def _do(self, what: str, event: Callable[[], Sequence[HostCommand]]) -> None:
         """Feed the node one event and perform what it answers."""
         assert self.node is not None
         commands = event()
-        self.node.check_invariants()
+        if self._channels is not None:
+            self._channels.check_invariants()
         if commands:
             self.say(f"{what} -> {' '.join(map(_brief, commands))}")
 
@@ -309,7 +304,7 @@ class NodeHost(Endpoint):
 
     # --- commands ----------------------------------------------------------------------------
 
-    def _perform(self, command: NodeCommand) -> None:
+    def _perform(self, command: HostCommand) -> None:
         match command:
             case Append(record):
                 assert self.log is not None
@@ -317,25 +312,27 @@ class NodeHost(Endpoint):
                 if self.on_append is not None:
                     self.world.schedule(self.world.between(0, 2), self.on_append)
                     self.on_append = None
-            case Connect(channel, position):
-                self._connect(channel, position)
+            case Connect(channel, position) if channel in self._sources:
+                self._sources[channel].seek(max(position, 0))
+                self._ended.discard(channel)
+            case Connect() | Answer() | Disconnect():
+                assert self._channels is not None
+                for each in self._channels.carry(command):
+                    self._carry_out(each)
+            case Dial() | Tell() | HangUp() | Rest():
+                self._carry_out(command)
             case Acknowledge(channel, ack):
-                each = self._channels.get(channel)
-                if each is not None and each.connection is not None:
-                    each.connection.send(self, ack)
-            case Answer(subscriber, message):
-                self._answer(subscriber, message)
-            case Send(subscriber, packet):
+                assert self._channels is not None
+                link = self._channels.link_of(channel)
+                if link is not None:
+                    self._tell(link, ack)
+            case Send(link, packet):
                 self.cluster.archive.sent(self.plan.name, packet.end)
-                if subscriber in self._subscribers:
-                    self._subscribers[subscriber].send(self, packet)
+                self._tell(link, packet)
             case ReadLog():
                 self._read_later(command)
-            case Disconnect(subscriber):
-                self._hang_up(subscriber)
-            case Confirm(producer, ack):
-                if producer in self._subscribers:
-                    self._subscribers[producer].send(self, ack)
+            case Confirm(link, ack):
+                self._tell(link, ack)
             case Deliver(channel, event):
                 assert self._sink is not None
                 self._sink.write(channel, event)
@@ -355,7 +352,7 @@ class NodeHost(Endpoint):
         def read() -> None:
             assert self.log is not None
             assert self.node is not None
-            if subscriber not in self._subscribers:
+            if subscriber not in self._links:
                 return
             node, at_most = self.node, self.world.random.randrange(1, 9)
             try:
@@ -390,138 +387,75 @@ class NodeHost(Endpoint):
             position = self._sink.position(channel)
             self._do(f"delivered {channel} {position}", partial(node.delivered, channel, position))
 
-    # --- upstream ----------------------------------------------------------------------------
+    # --- links -------------------------------------------------------------------------------
 
-    def _connect(self, channel: int, position: int) -> None:
-        if channel in self._sources:
-            self._sources[channel].seek(max(position, 0))
-            self._ended.discard(channel)
-            return
-        each = self._channels[channel]
-        if each.connection is not None:
-            each.connection.close(self)
-            each.connection = None
-        each.wanted = position
-        self._dial(each)
-
-    def _dial(self, each: _Channel) -> None:
-        """Subscribe if that is wanted, not done yet, and known where."""
-        peer = self._peers.get(each.upstream)
-        if each.wanted is None or each.connection is not None or peer is None:
-            return
-        each.connection = self.cluster.network.connect(self, peer.address)
-        if each.connection is None:
-            self.after(_RETRY_MS, lambda: self._dial(each))
-            return
-        message = Subscribe(
-            each.upstream, each.output, self.plan.name, self.epoch, each.wanted, peer.epoch
-        )
-        self.say(f"subscribes to {each.upstream}.{each.output} from {each.wanted}")
-        each.connection.send(self, message)
-
-    def _peer_moved(self, name: str, peer: Peer | None) -> None:
-        if peer is None:
-            self._peers.pop(name, None)
-            return
-        known = self._peers.get(name)
-        self._peers[name] = peer
-        for each in self._channels.values():
-            if each.upstream != name:
-                continue
-            if each.connection is not None and (known is None or known.epoch < peer.epoch):
-                self._lost(each)
-            else:
-                self._dial(each)
-
-    def _lost(self, each: _Channel) -> None:
-        if each.connection is not None:
-            each.connection.close(self)
-        each.connection, each.wanted = None, None
-        assert self.node is not None
-        node = self.node
-        self._do(f"lost {each.upstream}", lambda: node.lost(each.number))
-
-    def _from_upstream(self, each: _Channel, message: object) -> None:
-        assert self.node is not None
-        node = self.node
-        if isinstance(message, Packet):
-            try:
-                self._do(f"gets {_brief(message)}", self._arrived(each.number, message))
-            except BadPeer as error:
-                self.say(f"refuses {error}")
-                self._lost(each)
-        elif isinstance(message, Begins):
-            position = message.position
-            lineage = message.lineage
-            self._do(f"begins at {position}", lambda: node.began(each.number, position, lineage))
-        elif isinstance(message, Refused):
-            self.say(f"is refused: {message.reason}")
-            if message.fenced:
-                self.die("an upstream knows a later attempt")
-                return
-            self.cluster.refused(self.plan.name, message)
-            assert each.connection is not None
-            each.connection.close(self)
-            each.connection = None
-            self.after(_RETRY_MS, lambda: self._dial(each))
-
-    # --- downstream --------------------------------------------------------------------------
-
-    def _answer(self, subscriber: int, message: Begins | Refused) -> None:
-        connection = self._subscribers.get(subscriber)
-        if connection is None:
-            return
-        connection.send(self, message)
-        if isinstance(message, Refused):
-            self._hang_up(subscriber)
-
-    def _hang_up(self, subscriber: int) -> None:
-        connection = self._subscribers.pop(subscriber, None)
+    def _tell(self, link: int, message: object) -> None:
+        connection = self._links.get(link)
         if connection is not None:
-            connection.close(self)
-        if self.node is not None and self.node.producers is not None:
-            self.node.producers.gone(subscriber)
+            connection.send(self, message)
 
-    def _subscribe(self, connection: Connection, message: Subscribe | Produce) -> None:
-        if self.node is None:
-            self._early.append((connection, message))
-            return
-        self._subscribers[connection.number] = connection
-        node, number = self.node, connection.number
-        if isinstance(message, Produce):
-            producers = node.producers
-            assert producers is not None
-            self._do(f"{number} claims {message}", lambda: producers.claimed(number, message))
-            return
-        what = f"subscriber {number} is {message.subscriber} from {message.position}"
-        self._do(what, lambda: node.subscribed(number, message))
+    def _carry_out(self, command: LinkCommand) -> None:
+        match command:
+            case Tell(link, message):
+                self._tell(link, message)
+            case Dial(link, address, message):
+                self.say(f"subscribes to {message.node}.{message.output} from {message.position}")
+                connection = self.cluster.network.connect(self, address)
+                if connection is None:
+                    # Nobody there: it hears of that a moment later, as of every end.
+                    self.after(0.0, lambda: self._link_ended(link))
+                    return
+                self._keep(link, connection)
+                connection.send(self, message)
+            case HangUp(link):
+                gone = self._links.pop(link, None)
+                if gone is not None:
+                    del self._link_of[gone]
+                    gone.close(self)
+            case Rest(channel, ms):
+                self.after(ms, lambda: self._rested(channel))
+
+    def _keep(self, link: int, connection: Connection) -> None:
+        self._links[link] = connection
+        self._link_of[connection] = link
+
+    def _rested(self, channel: int) -> None:
+        channels = self._channels
+        assert channels is not None
+        self._do(f"channel {channel} has rested", lambda: channels.rested(channel))
+
+    def _link_ended(self, link: int) -> None:
+        channels = self._channels
+        assert channels is not None
+        self._do(f"link {link} has ended", lambda: channels.closed(link))
 
     # --- messages ----------------------------------------------------------------------------
 
+    def accepted(self, connection: Connection) -> None:
+        """Somebody has connected."""
+        if self._channels is None:
+            self._early[connection] = []
+        else:
+            self._keep(self._channels.accept(), connection)
+
     def received(self, connection: Connection, message: object) -> None:
-        """From the coordinator, an upstream, or a subscriber."""
+        """From the coordinator, an upstream, or somebody who has connected."""
         if connection is self._control:
             self._from_coordinator(message)
-            return
-        for each in self._channels.values():
-            if each.connection is connection:
-                self._from_upstream(each, message)
-                return
-        if isinstance(message, Subscribe | Produce):
-            self._subscribe(connection, message)
-        elif isinstance(message, Packet) and connection.number in self._subscribers:
-            self._from_producer(connection.number, message)
-        elif isinstance(message, Ack) and connection.number in self._subscribers:
-            assert self.node is not None
-            node, number = self.node, connection.number
-            self._do(f"acked by {number} {message}", lambda: node.acked(number, message))
+        elif connection in self._early:
+            self._early[connection].append(message)
+        elif connection in self._link_of:
+            self._heard(self._link_of[connection], message)
 
-    def _from_producer(self, number: int, packet: Packet) -> None:
-        assert self.node is not None
-        producers = self.node.producers
-        assert producers is not None
-        what = f"{number} produces {_brief(packet)}"
-        self._do(what, lambda: producers.arrived(number, packet))
+    def _heard(self, link: int, message: object) -> None:
+        channels = self._channels
+        assert channels is not None
+        if isinstance(message, Refused):
+            self.say(f"is refused: {message.reason}")
+            if not message.fenced:
+                self.cluster.refused(self.plan.name, message)
+        what = f"{link} says {_brief(message)}"
+        self._guarded(lambda: self._do(what, lambda: channels.received(link, message)))()
 
     def _from_coordinator(self, message: object) -> None:
         match message:
@@ -536,27 +470,23 @@ class NodeHost(Endpoint):
             case _:
                 self.die(f"the coordinator said {message}")
 
+    def _peer_moved(self, name: str, peer: Peer | None) -> None:
+        channels = self._channels
+        if channels is not None:
+            self._do(f"{name} is {peer}", lambda: channels.moved(name, peer))
+        elif peer is not None:
+            self._peers[name] = peer
+
     def closed(self, connection: Connection) -> None:
         """A connection broke."""
         if connection is self._control:
             self.die("its coordinator is gone")
             return
-        for each in self._channels.values():
-            if each.connection is connection:
-                each.connection, each.wanted = None, None
-                self.after(_RETRY_MS, partial(self._lost_later, each))
-                return
-        if self._subscribers.pop(connection.number, None) is not None:
-            assert self.node is not None
-            node, number = self.node, connection.number
-            if node.producers is not None:
-                node.producers.gone(number)
-            self._do(f"subscriber {number} left", lambda: node.unsubscribed(number))
-        self._early = [each for each in self._early if each[0] is not connection]
-
-    def _lost_later(self, each: _Channel) -> None:
-        if each.connection is None and each.wanted is None:
-            self._lost(each)
+        self._early.pop(connection, None)
+        link = self._link_of.pop(connection, None)
+        if link is not None:
+            del self._links[link]
+            self._link_ended(link)
 
 
 def _brief(value: object) -> str:

@@ -1,9 +1,10 @@
 """How a node's host treats clients: producers that take over, subscribers that come too late."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,24 @@ from rewake.log.testing import sample_turn
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.net.clients.client import Endpoint, Subscription
-from rewake.net.nodes.downstream import Downstream
+from rewake.net.nodes.links import Links
 from rewake.net.nodes.log import LIMITS, NodeLog
 from rewake.net.nodes.read_back import ReadBack
 from rewake.net.wire.authentication import TOKEN_BYTES, Token
 from rewake.net.wire.loop import Loop
+from rewake.node.channels.channels import Channels
 from rewake.node.channels.packets import packet_of
 from rewake.node.channels.producers import MOST_WINDOW_BYTES
-from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeCommand, ReadLog
+from rewake.node.commands import (
+    Answer,
+    Append,
+    Confirm,
+    Disconnect,
+    HangUp,
+    HostCommand,
+    ReadLog,
+    Tell,
+)
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node
 
@@ -70,7 +81,7 @@ def packet(first: int, last: int) -> Packet:
 
 
 class Host:
-    """A node and its downstream; what it appends is durable when a test says so."""
+    """A node and its links; what it appends is durable when a test says so."""
 
     def __init__(self, log: NodeLog | None = None) -> None:
         ends = (
@@ -80,24 +91,23 @@ class Host:
         )
         self.node = Node.recover(entry(), 1, **ends)
         self.read_back = ReadBack(self.node, log, self.perform)
-        self.downstream = Downstream(
-            self.node.plan, self.node, Loop(), self.perform, self.read_back.forget
-        )
+        self.channels = Channels(self.node, {}, count(1))
+        token = Token(bytes(TOKEN_BYTES))
+        self.links = Links(self.channels, Loop(), token, self.perform, self.read_back.forget)
         self.frames = 0
 
-    def perform(self, _event: str, commands: list[NodeCommand]) -> None:
+    def perform(self, _event: str, commands: Sequence[HostCommand]) -> None:
         for command in commands:
             match command:
                 case Append():
                     self.frames += 1
-                case Answer(number, Begins() as message):
-                    self.downstream.send(number, message)
-                case Answer(number, message):
-                    self.downstream.refuse(number, message)
-                case Disconnect(number):
-                    self.downstream.disconnect(number)
+                case Answer() | Disconnect():
+                    for each in self.channels.carry(command):
+                        self.links.carry_out(each)
+                case Tell() | HangUp():
+                    self.links.carry_out(command)
                 case Confirm(number, ack):
-                    self.downstream.send(number, ack)
+                    self.links.tell(number, ack)
                 case ReadLog(number, position, sequence):
                     self.read_back.wanted(number, position, sequence)
 
@@ -111,14 +121,20 @@ class Host:
         self.work()
         self.perform("durable", self.node.durable(self.frames))
 
-    def produce(self, name: str = "producer", epoch: int = 0, position: int = 0) -> Line:
+    def line(self) -> Line:
+        """Somebody has connected, and proven who it is."""
         line = Line()
-        self.downstream.received(line, [Produce("entry", "entry", name, epoch, position)])
+        self.links.authenticated(line)
+        return line
+
+    def produce(self, name: str = "producer", epoch: int = 0, position: int = 0) -> Line:
+        line = self.line()
+        self.links.received(line, [Produce("entry", "entry", name, epoch, position)])
         return line
 
     def subscribe(self, position: int) -> Line:
-        line = Line()
-        self.downstream.received(line, [Subscribe("entry", 0, "client", 0, position)])
+        line = self.line()
+        self.links.received(line, [Subscribe("entry", 0, "client", 0, position)])
         return line
 
 
@@ -129,7 +145,7 @@ def test_a_producer_begins_where_everything_before_it_is_durable() -> None:
     assert first.said == [], "not even its name is durable"
     host.sync()
     assert first.said == [Begins(0, 1)]
-    host.downstream.received(first, [packet(0, 10), packet(10, 20)])
+    host.links.received(first, [packet(0, 10), packet(10, 20)])
     host.perform("work", host.node.work(0.0))
     second = host.produce()
     assert first.said[-1] == Refused("epoch 1 of producer 'producer' was superseded by 2", True)
@@ -145,9 +161,9 @@ def test_a_producer_that_left_while_it_waited_is_not_answered() -> None:
     host = Host()
     first = host.produce()
     host.sync()
-    host.downstream.received(first, [packet(0, 10)])
+    host.links.received(first, [packet(0, 10)])
     second = host.produce()
-    host.downstream.closed(second)
+    host.links.closed(second)
     third = host.produce()
     host.sync()
     assert second.said == []
@@ -159,8 +175,8 @@ def test_each_producer_hears_of_its_own_packets_alone() -> None:
     host = Host()
     one, other = host.produce("one"), host.produce("other")
     host.sync()
-    host.downstream.received(one, [packet(0, 10), packet(10, 20)])
-    host.downstream.received(other, [packet(0, 5)])
+    host.links.received(one, [packet(0, 10), packet(10, 20)])
+    host.links.received(other, [packet(0, 5)])
     host.sync()
     assert one.said == [Begins(0, 1), Ack(2, 20)]
     assert other.said == [Begins(0, 1), Ack(1, 5)]
@@ -184,10 +200,10 @@ def test_a_packet_that_cannot_be_is_refused(what: str) -> None:
     host = Host()
     line, other = host.produce(), host.produce("other")
     host.sync()
-    host.downstream.received(line, [packet(0, 10), BAD_PACKETS[what], packet(10, 20)])
+    host.links.received(line, [packet(0, 10), BAD_PACKETS[what], packet(10, 20)])
     assert isinstance(line.said[-1], Refused)
     assert line.closed
-    host.downstream.received(other, [packet(0, 5)])
+    host.links.received(other, [packet(0, 5)])
     host.sync()
     assert other.said[-1] == Ack(1, 5)
     again = host.produce(epoch=1)
@@ -211,11 +227,11 @@ def test_a_claim_that_cannot_be_is_refused(what: str) -> None:
     host = Host()
     known = host.produce("known")
     host.sync()
-    host.downstream.received(known, [packet(0, 10)])
+    host.links.received(known, [packet(0, 10)])
     line = host.produce(*BAD_CLAIMS[what])
     assert isinstance(line.said[-1], Refused)
     assert line.closed
-    host.downstream.received(line, [packet(0, 1)])
+    host.links.received(line, [packet(0, 1)])
     host.sync()
     assert known.said == [Begins(0, 1), Ack(1, 10)]
     assert host.node.progress()["output_position"] == 10
@@ -225,7 +241,7 @@ def test_tuples_before_the_answer_are_refused() -> None:
     """Who does not know where it begins cannot know what it sends."""
     host = Host()
     line = host.produce()
-    host.downstream.received(line, [packet(0, 10)])
+    host.links.received(line, [packet(0, 10)])
     assert isinstance(line.said[-1], Refused)
     host.sync()
     assert host.node.progress()["output_position"] == 0
@@ -239,7 +255,7 @@ def test_a_producer_that_does_not_wait_is_refused() -> None:
     large = MOST_WINDOW_BYTES // 16
     at = 0
     while not line.closed:
-        host.downstream.received(line, [packet(at, at + large // 8)])
+        host.links.received(line, [packet(at, at + large // 8)])
         at += large // 8
         assert at * 8 < 2 * MOST_WINDOW_BYTES
     assert "without waiting" in line.said[-1].reason

@@ -1,8 +1,7 @@
 """The real host of a node: one process, one thread for everything but the log's writes.
 
     coordinator <-> control connection      epoch, peers, heartbeats, stop
-    upstreams   <-> `Upstream`              packets in, acks out
-    downstreams <-> `Downstream`            packets out, acks in; producers' packets in
+    others      <-> `Links`                 packets and acks; what they mean: `Channels`
     log         <-> `NodeLog`               frames
 
 What always holds: the node's commands are performed in the order given, by this thread; an attempt
@@ -16,6 +15,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from rewake.model.errors import (
     Unavailable,
 )
 from rewake.net.kill_points import KillPoints
-from rewake.net.nodes.downstream import Downstream
+from rewake.net.nodes.links import Links
 from rewake.net.nodes.log import NodeLog
 from rewake.net.nodes.origins_file import read_origins, write_origins
 from rewake.net.nodes.own_recovery import OwnRecovery
@@ -39,12 +39,12 @@ from rewake.net.nodes.pressure import resident_mib
 from rewake.net.nodes.read_back import ReadBack
 from rewake.net.nodes.sink import NodeSink
 from rewake.net.nodes.task import NodeTask
-from rewake.net.nodes.upstream import Upstream
 from rewake.net.nodes.warm import warm_up
 from rewake.net.wire.authentication import Token
 from rewake.net.wire.connection import Connection, Unanswered
 from rewake.net.wire.listener import Listener, address_towards
 from rewake.net.wire.loop import Loop
+from rewake.node.channels.channels import Channels
 from rewake.node.channels.origins import SILENT, SinkOrigins
 from rewake.node.commands import (
     Acknowledge,
@@ -53,18 +53,22 @@ from rewake.node.commands import (
     Confirm,
     Connect,
     Deliver,
+    Dial,
     Disconnect,
     Finish,
-    NodeCommand,
+    HangUp,
+    HostCommand,
     ReadLog,
     Remember,
+    Rest,
     Send,
+    Tell,
     Trim,
 )
 from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.load import Load
 from rewake.node.messages import (
-    Begins,
+    Ack,
     Failed,
     Finished,
     Heartbeat,
@@ -123,8 +127,8 @@ class NodeHost:
         self._load = Load()
         self._node: Node
         self._read_back: ReadBack
-        self._upstream: Upstream
-        self._downstream: Downstream
+        self._channels: Channels | None = None
+        self._links: Links
         self._origins: dict[str, Any] | None = None
         self._recovery = OwnRecovery(Path(task.folder), task.plan.name)
 
@@ -141,7 +145,7 @@ class NodeHost:
             self._recover()
         except StorageFull as error:
             return self._await_room(error)
-        if not self._open_ends(self._welcome.epoch):
+        if not self._open_ends():
             assert self._stop is not None
             return self._stop  # while it waited for its sink
         return self._serve()
@@ -254,7 +258,7 @@ class NodeHost:
                 self._wait_for(error)
         return None
 
-    def _open_ends(self, epoch: int) -> bool:
+    def _open_ends(self) -> bool:
         """Open sources, sink and channels; False when it was stopped before it could."""
         plan, node = self._plan, self._node
         for channel, each in enumerate(plan.inputs):
@@ -263,14 +267,13 @@ class NodeHost:
         found = self._find_sink()
         if found is None:
             return False
-        self._upstream = Upstream(plan, epoch, node, self._loop, self._token, self._perform)
-        self._read_back = ReadBack(node, self._log, self._perform)
-        forget = self._read_back.forget
-        self._downstream = Downstream(plan, node, self._loop, self._perform, forget)
         assert self._welcome is not None
-        for name, peer in self._welcome.peers.items():
-            self._upstream.moved(name, peer)
-        self._loop.listen(self._listener, self._downstream)
+        self._channels = Channels(node, self._welcome.peers, count(1))
+        self._read_back = ReadBack(node, self._log, self._perform)
+        self._links = Links(
+            self._channels, self._loop, self._token, self._perform, self._read_back.forget
+        )
+        self._loop.listen(self._listener, self._links)
         self._perform("start", node.start(*found))
         self._heartbeat()
         if self._sink is not None:
@@ -391,7 +394,7 @@ class NodeHost:
 
     # --- commands ----------------------------------------------------------------------------
 
-    def _perform(self, event: str, commands: list[NodeCommand]) -> None:
+    def _perform(self, event: str, commands: Sequence[HostCommand]) -> None:
         """Do what an event of the node asks for; of one that has left, nothing more."""
         if self._left:
             return
@@ -402,29 +405,25 @@ class NodeHost:
             self._perform_one(command)
             self._points.hit(f"channel.after_{name}")
 
-    def _perform_one(self, command: NodeCommand) -> None:
+    def _perform_one(self, command: HostCommand) -> None:
         match command:
             case Append(record):
                 assert self._log is not None
                 self._log.append(record)
-            case Send(subscriber, packet):
-                self._downstream.send(subscriber, packet)
+            case Send(link, message) | Confirm(link, message):
+                self._links.tell(link, message)
             case Acknowledge(channel, ack):
-                if channel in self._upstream:
-                    self._upstream.acknowledge(channel, ack)
-            case Confirm(producer, ack):
-                self._downstream.send(producer, ack)
-            case Connect(channel, position):
-                self._connect(channel, position)
-            case Answer(subscriber, message):
-                if isinstance(message, Begins):
-                    self._downstream.send(subscriber, message)
-                else:
-                    self._downstream.refuse(subscriber, message)
+                self._acknowledge(channel, ack)
+            case Connect(channel, position) if channel in self._sources:
+                self._sources[channel].seek(max(position, 0))
+            case Connect() | Answer() | Disconnect():
+                assert self._channels is not None
+                for each in self._channels.carry(command):
+                    self._links.carry_out(each)
+            case Dial() | Tell() | HangUp() | Rest():
+                self._links.carry_out(command)
             case ReadLog(subscriber, position, sequence):
                 self._read_back.wanted(subscriber, position, sequence)
-            case Disconnect(subscriber):
-                self._downstream.disconnect(subscriber)
             case Deliver(channel, event):
                 assert self._sink is not None
                 self._sink.write(channel, event)
@@ -444,11 +443,11 @@ class NodeHost:
                 self._tell_progress()  # its last figures are those of all its work
                 self._control.send(Finished(self._plan.name, self._node.epoch))
 
-    def _connect(self, channel: int, position: int) -> None:
-        if channel in self._sources:
-            self._sources[channel].seek(max(position, 0))
-        elif channel in self._upstream:
-            self._upstream.connect(channel, position)
+    def _acknowledge(self, channel: int, ack: Ack) -> None:
+        assert self._channels is not None
+        link = self._channels.link_of(channel)
+        if link is not None:
+            self._links.tell(link, ack)
 
     def _commit_later(self) -> None:
         self._loop.call_after(_COMMIT_SECONDS, self._commit)
@@ -492,8 +491,10 @@ class NodeHost:
                     raise OperatingFault(f"the coordinator refused {self._plan.name!r}: {reason}")
 
     def _peer_moved(self, name: str, peer: Peer | None) -> None:
-        if hasattr(self, "_upstream"):
-            self._upstream.moved(name, peer)
+        if self._channels is not None:
+            commands = self._channels.moved(name, peer)
+            if commands:
+                self._perform("lost", commands)
         elif self._welcome is not None and peer is not None:
             self._welcome.peers[name] = peer
 
@@ -540,7 +541,7 @@ class NodeHost:
         """Of a stream that is over, clients shall have the end; of one that is cut off, no more."""
         deadline = self._loop.now() + (_LINGER_SECONDS if self._node.finished else 0.0)
         while self._loop.now() < deadline:
-            if self._node.outputs.served and not self._downstream.unsent_bytes:
+            if self._node.outputs.served and not self._links.unsent_bytes:
                 return
             self._loop.run_once(0.01)
             self._read_back.read()

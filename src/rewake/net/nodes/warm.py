@@ -14,8 +14,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-import rewake.net.nodes.log
-import rewake.net.nodes.upstream  # noqa: F401 (imported for those who are forked)
 from rewake.log.frame import Frame
 from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
 from rewake.node.channels.packets import event_of, packet_of
