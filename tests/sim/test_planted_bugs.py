@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from rewake.drill.simulation import simulate
-from rewake.log.frame import Section, TurnRecord
+from rewake.graph.plan.plan import NodePlan
+from rewake.log.frame import Section
 from rewake.log.writing.commands import Confirm
 from rewake.log.writing.host import DirectWriter
 from rewake.node.channels.channels import Channels
-from rewake.node.channels.input_merge import InputMerge
+from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.outbox import Outbox
 from rewake.node.channels.producers import Known, Note, Producers
 from rewake.node.commands import (
@@ -27,22 +28,18 @@ from rewake.node.commands import (
 from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.messages import Begins, Peer, Produce, Refused
 from rewake.node.node import Node
+from rewake.node.protocols import Logged, Protocol
 from rewake.sim.cluster import Kinds
 
 MOST_SEEDS = 150
 
 
-class ForwardsBeforeDurable(Node):
+class ForwardsBeforeDurable(Logged):
     """Sends results as soon as they are appended."""
 
-    def _append(self, record: TurnRecord, watermark: int | None) -> list[NodeCommand]:
-        commands = super()._append(record, watermark)
-        turn = self._pending[-1]
-        if turn.packets is not None:
-            self._pending[-1] = turn._replace(packets=None)
-            self._durable_end = turn.end
-            commands += self.outputs.offer(turn.packets, turn.sequence)
-        return commands
+    def turn(self, taken: Taken, now_ms: float, note: Note | None) -> list[NodeCommand]:
+        commands = super().turn(taken, now_ms, note)
+        return commands + self.durable(self.sequence)
 
 
 class ForgetfulMerge(InputMerge):
@@ -61,19 +58,19 @@ class ForgetsTheOrder(Node):
         self.merge.__class__ = ForgetfulMerge
 
 
-class ReleasesTooMuchInput(Node):
+class ReleasesTooMuchInput(Logged):
     """Tells upstream that what it has consumed is not needed any more."""
 
-    def _needs(self) -> tuple[list[int], int]:
-        _, frames = super()._needs()
-        return [self.merge.consumed(channel) for channel in range(len(self._needed))], frames
+    def needs(self) -> tuple[list[int], int]:
+        _, frames = super().needs()
+        return [self.shell.merge.consumed(channel) for channel in range(len(self.needed))], frames
 
 
-class TrimsTooFar(Node):
+class TrimsTooFar(Logged):
     """Trims frames that its own recovery needs."""
 
-    def _release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
-        return [*super()._release(inputs, own_frames), Trim(self._sequence)]
+    def release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
+        return [*super().release(inputs, own_frames), Trim(self.sequence)]
 
 
 class LeavesOutWhatWasInFlight(Node):
@@ -86,14 +83,28 @@ class LeavesOutWhatWasInFlight(Node):
         ]
 
 
-class LosesATurn(Node):
+class LosesATurn(Logged):
     """Does not append one turn in a hundred, but goes on as if it had."""
 
-    def _append(self, record: TurnRecord, watermark: int | None) -> list[NodeCommand]:
-        commands = super()._append(record, watermark)
-        if record.t_end % 100 != 50:
-            return commands
-        return [each for each in commands if not isinstance(each, Append)]
+    def turn(self, taken: Taken, now_ms: float, note: Note | None) -> list[NodeCommand]:
+        commands = super().turn(taken, now_ms, note)
+        return [
+            each
+            for each in commands
+            if not isinstance(each, Append) or each.record.t_end % 100 != 50
+        ]
+
+
+def with_log(kind: type[Logged]) -> type[Node]:
+    """A node whose logged protocol is another."""
+
+    class Planted(Node):
+        @staticmethod
+        def protocol_of(plan: NodePlan) -> type[Protocol]:
+            usual = Node.protocol_of(plan)
+            return kind if usual is Logged else usual
+
+    return Planted
 
 
 class AsksOnce(Channels):
@@ -216,12 +227,12 @@ class WaitsForAnAnswer(Outbox):
 
 
 PLANTED = {
-    "forwards before durable": Kinds(node=ForwardsBeforeDurable),
+    "forwards before durable": Kinds(node=with_log(ForwardsBeforeDurable)),
     "forgets the order of channels": Kinds(node=ForgetsTheOrder),
-    "releases input that it needs": Kinds(node=ReleasesTooMuchInput),
-    "trims frames that it needs": Kinds(node=TrimsTooFar),
+    "releases input that it needs": Kinds(node=with_log(ReleasesTooMuchInput)),
+    "trims frames that it needs": Kinds(node=with_log(TrimsTooFar)),
     "leaves out what was in flight": Kinds(node=LeavesOutWhatWasInFlight),
-    "loses a turn": Kinds(node=LosesATurn),
+    "loses a turn": Kinds(node=with_log(LosesATurn)),
     "asks once": Kinds(channels=AsksOnce),
     "hears dropped links": Kinds(channels=HearsDroppedLinks),
     "stays with the dead": Kinds(channels=StaysWithTheDead),

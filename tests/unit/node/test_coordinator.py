@@ -36,11 +36,7 @@ def register(coordinator: Coordinator, connection: int, node: str, now_ms: float
 
 
 def told(commands, connection: int):
-    return [
-        each.message
-        for each in commands
-        if isinstance(each, Tell) and each.connection == connection
-    ]
+    return [each.message for each in commands if isinstance(each, Tell) and each.link == connection]
 
 
 def test_an_epoch_is_durable_before_anyone_hears_of_it():

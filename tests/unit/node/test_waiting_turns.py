@@ -80,6 +80,6 @@ def test_a_turn_that_waits_is_taken_again_as_it_was(inputs: int) -> None:
     assert (node.turns, appended, node.tuples_in) == (2 * inputs, 2 * inputs, 10 * inputs)
     for _ in range(inputs):  # the ends
         node.work(0.0)
-    commands = node.durable(node._sequence)
+    commands = node.durable(node.protocol.sequence)
     assert any(isinstance(each, Finish) for each in commands)
     assert node.finished

@@ -1,0 +1,35 @@
+"""What makes nodes different, behind one interface: events in, commands out.
+
+protocol      the interface, and what a node lends to whoever implements it
+transparent   passes tuples on and keeps nothing: it makes them again when asked
+sink          gives tuples to a sink, which commits them by position
+logged        appends a record of each turn, and forwards it when it is durable
+forgetful     forwards at once; a crash loses what was in memory
+"""
+
+from rewake.graph.plan.plan import NodePlan
+from rewake.node.protocols.forgetful import Forgetful
+from rewake.node.protocols.logged import Logged
+from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.node.protocols.sink import AtASink
+from rewake.node.protocols.transparent import Transparent
+
+__all__ = [
+    "AtASink",
+    "Forgetful",
+    "Logged",
+    "Past",
+    "Protocol",
+    "Shell",
+    "Transparent",
+    "protocol_of",
+]
+
+
+def protocol_of(plan: NodePlan) -> type[Protocol]:
+    """The protocol that a node of this plan follows."""
+    if plan.sink is not None:
+        return AtASink
+    if plan.transparent:
+        return Transparent
+    return Logged if plan.logs else Forgetful

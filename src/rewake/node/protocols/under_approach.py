@@ -1,0 +1,106 @@
+"""A fragment under a recovery approach: what logged and forgetful nodes have in common.
+
+The approach drives the operator and says what a turn's record holds; who writes it, and when
+output may leave, is up to those who derive from this.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rewake.graph.plan.plan import NodePlan
+from rewake.log.frame import Frame
+from rewake.model.stream_event import IDLE, NO_TIME
+from rewake.node.channels.input_merge import Taken
+from rewake.node.channels.producers import Note
+from rewake.node.commands import Connect, NodeCommand
+from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.operators.stateful import Delaying
+from rewake.recovery.approach import Recovery, Turn
+from rewake.recovery.promises.rates import RecoveryRates
+
+__all__ = ["UnderApproach"]
+
+_AT_ANY_POSITION: Final = -1
+
+
+class UnderApproach(Protocol):
+    """Takes turns with an operator that its approach rebuilds after a crash, or forgets."""
+
+    def __init__(self, shell: Shell, past: Past) -> None:
+        super().__init__(shell, past)
+        assert shell.recovery is not None
+        self.recovery: Recovery = shell.recovery
+        operator = self.recovery.operator
+        delay = operator.delay if isinstance(operator, Delaying) else 0
+        # How far results may be behind the clock; -1: any far.
+        self._delay = -1 if delay is None else delay
+        # Tuples, CHECKs and their bytes of the last turn, which somebody may measure.
+        self._last_turn = (0, 0, 0)
+
+    @classmethod
+    def rebuild(cls, plan: NodePlan, frames: Iterable[Frame]) -> Recovery:
+        """The operator as its approach brings it back."""
+        operator = plan.program.operator(*plan.input_schemas)
+        return plan.approach.build(operator, plan.program.emit, frames)
+
+    # --- inputs ------------------------------------------------------------------------------
+
+    @property
+    def _forgets(self) -> bool:
+        return not self.shell.plan.approach.logs
+
+    def start(self, committed: Sequence[int]) -> list[NodeCommand]:
+        """Without a state there is no past to continue: then take what comes next."""
+        if self.shell.producers is not None:
+            return []  # they connect
+        if self._forgets and self.shell.epoch > 1:
+            return [Connect(channel, _AT_ANY_POSITION) for channel in range(len(self.needed))]
+        return super().start(committed)
+
+    def began(self, channel: int, position: int) -> None:
+        """Who has forgotten everything, and has taken nothing yet, begins where its input does."""
+        merge = self.shell.merge
+        if self.shell.tuples_in or not self._forgets:
+            merge.bridge(channel, position)
+            return
+        merge.go_to(channel, position)
+        self.recovery.position = merge.position
+
+    # --- turns -------------------------------------------------------------------------------
+
+    def turn(self, taken: Taken, now_ms: float, note: Note | None) -> list[NodeCommand]:
+        """Have the operator take it, and let its output leave as the protocol says."""
+        replayed = self.recovery.recovering
+        turn = self.recovery.turn(taken.here, now_ms)
+        self._last_turn = (int(taken.here.batch.num_rows), turn.checks, turn.check_bytes)
+        rows = self.shell.count(turn.outputs)
+        watermark = None if replayed else self._told(taken.passed_on)
+        return self._leave(turn, rows, watermark, note)
+
+    @abstractmethod
+    def _leave(
+        self, turn: Turn, rows: int, watermark: int | None, note: Note | None
+    ) -> list[NodeCommand]:
+        """A turn has given so many rows, and this is what is told of time."""
+
+    def _told(self, watermark: int | None) -> int | None:
+        """What those who come next are told of time: no more than that results may be behind."""
+        if watermark is None or watermark >= IDLE or not self._delay:
+            return watermark
+        return None if self._delay < 0 else max(watermark - self._delay, NO_TIME)
+
+    def took(self, rates: RecoveryRates, elapsed_us: float) -> None:
+        """The last turn took so long: what its tuples and CHECKs cost."""
+        tuples, checks, check_bytes = self._last_turn
+        if checks:
+            rates.checked(checks, elapsed_us - tuples * rates.work_us, check_bytes)
+        elif tuples:
+            rates.processed(tuples, elapsed_us)
+        self._last_turn = (0, 0, 0)
+
+    def _tell_producers(self, notes: Iterable[Note]) -> list[NodeCommand]:
+        producers = self.shell.producers
+        return [] if producers is None else producers.durable(notes)
