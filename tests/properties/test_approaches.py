@@ -21,9 +21,9 @@ from program_cases import (
 )
 
 from rewake.model.stream_event import StreamEvent
-from rewake.recovery.approach import approach_named, approaches
+from rewake.recovery.approach import Keeper, approach_named, approaches
 
-PRECISE = sorted(name for name, each in approaches().items() if each.guarantee == "precise")
+PRECISE = sorted(name for name, each in approaches().items() if each.keeper is Keeper.LOG)
 
 
 def check_same(found: ProgramOutput, expected: ProgramOutput) -> None:

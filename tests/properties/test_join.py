@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from join_cases import JoinCase, Oracle, built, hurried, join_cases, rows_of, run
 from program_cases import ProgramLife, lives_of
 
-from rewake.recovery.approach import approaches
+from rewake.recovery.approach import Keeper, approaches
 
-PRECISE = sorted(name for name, each in approaches().items() if each.guarantee == "precise")
+PRECISE = sorted(name for name, each in approaches().items() if each.keeper is Keeper.LOG)
 
 
 @examples(250)

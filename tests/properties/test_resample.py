@@ -10,9 +10,9 @@ from resample_cases import ResampleCase, oracle, resample_cases
 from sort_runs import CUTS, RANDOM, Life, lives_of, run, survives_damage
 
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT, RESULTS_PORT
-from rewake.recovery.approach import approaches
+from rewake.recovery.approach import Keeper, approaches
 
-PRECISE = sorted(name for name, each in approaches().items() if each.guarantee == "precise")
+PRECISE = sorted(name for name, each in approaches().items() if each.keeper is Keeper.LOG)
 
 
 @examples(300)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sort_cases import SortCase, oracle, sort_cases
 from sort_runs import CUTS, RANDOM, Life, lives_of, run, survives_damage
 
-from rewake.recovery.approach import approaches
+from rewake.recovery.approach import Keeper, approaches
 
-PRECISE = sorted(name for name, each in approaches().items() if each.guarantee == "precise")
+PRECISE = sorted(name for name, each in approaches().items() if each.keeper is Keeper.LOG)
 
 
 @examples(300)

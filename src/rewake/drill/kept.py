@@ -74,7 +74,7 @@ def _settings(drill: Drill) -> dict[str, Any]:
 def _plain(value: Any) -> str | float | None:
     if isinstance(value, str | int | float):
         return value
-    return _approach(value) if hasattr(value, "guarantee") else None
+    return _approach(value) if hasattr(value, "keeper") else None
 
 
 def _nodes(plan: Plan) -> list[dict[str, Any]]:

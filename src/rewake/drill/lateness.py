@@ -10,9 +10,6 @@ from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.node.late_watch import DIVERTED, DROPPED, KEPT
 from rewake.node.lateness import fate_of_late
-from rewake.recovery.eventual.reading import late_tuples_in
-from rewake.recovery.instant.approach import InstantCheckpoints
-from rewake.recovery.instant.reading import Mark
 from rewake.stores import open_log_reader
 
 __all__ = ["late_in_folder", "late_in_short"]
@@ -44,8 +41,7 @@ def _late_in_log(node: NodePlan, folder: Path) -> int | None:
         newest = next(reader.frames_backwards(), None)
     if newest is None:
         return 0
-    instant = node.approach.name == InstantCheckpoints.name
-    return Mark.of(newest).late_tuples if instant else late_tuples_in(newest)
+    return node.approach.late_tuples_in(newest)
 
 
 def late_in_short(status: Mapping[str, Mapping[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from rewake.graph.steps import Kind
 from rewake.model.connectors import Database
 from rewake.model.errors import UsageError
 from rewake.operators.lookups import LookupStep
-from rewake.recovery.approach import Approach, approach_named
+from rewake.recovery.approach import Approach, default_approach
 
 if TYPE_CHECKING:
     from rewake.graph.stream import Columns, Stream
@@ -59,4 +59,4 @@ def lookup(
 
 def _without_replay(approach: Approach) -> Approach | None:
     """Some approaches process input again that the log has the results of; here that would ask."""
-    return approach_named("cec") if approach.logs and approach.name != "cec" else None
+    return default_approach() if approach.repeats_turns else None

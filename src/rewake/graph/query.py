@@ -31,7 +31,7 @@ from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
 from rewake.operators.stateless import plain_schema
-from rewake.recovery.approach import Approach, approach_named, chosen_approach
+from rewake.recovery.approach import Approach, approach_named, chosen_approach, default_approach
 
 __all__ = ["Query"]
 
@@ -54,7 +54,7 @@ class Query:
     ) -> None:
         self.name = checked_name(name)
         given = chosen_approach(approach, recover_within, checkpoint_budget)
-        self.approach = given or approach_named("cec")
+        self.approach = given or default_approach()
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}

@@ -16,7 +16,15 @@ from typing import Any, ClassVar
 from rewake.log.frame import Frame, TurnRecord
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import StatefulOperator
-from rewake.recovery.approach import Emit, Recovery, Turn, by_port, changed_settings, register
+from rewake.recovery.approach import (
+    Emit,
+    Keeper,
+    Recovery,
+    Turn,
+    by_port,
+    changed_settings,
+    register,
+)
 
 
 @register
@@ -25,8 +33,9 @@ class Amnesia:
     """Forget everything at a crash; costs nothing before it."""
 
     name: ClassVar[str] = "amnesia"
-    logs: ClassVar[bool] = False
-    guarantee: ClassVar[str] = "gap"
+    keeper: ClassVar[Keeper] = Keeper.NOBODY
+    foretells: ClassVar[bool] = False
+    repeats_turns: ClassVar[bool] = False
     allows_cycles: ClassVar[bool] = True
 
     def settings(self) -> dict[str, Any]:
@@ -41,6 +50,10 @@ class Amnesia:
     ) -> Recovery:
         """Start anew; whatever log there is, is ignored."""
         return Forgetting(operator, emit)
+
+    def late_tuples_in(self, frame: Frame) -> int:  # noqa: ARG002
+        """Nobody has counted."""
+        return 0
 
 
 class Forgetting:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -32,6 +33,9 @@ __all__ = [
     "Emissions",
     "Emit",
     "Foretelling",
+    "Guarantee",
+    "Keeper",
+    "Kept",
     "Recovery",
     "Turn",
     "approach_named",
@@ -39,6 +43,8 @@ __all__ = [
     "by_port",
     "changed_settings",
     "chosen_approach",
+    "default_approach",
+    "guarantee_of",
     "register",
     "result_sections",
     "rows_in",
@@ -48,6 +54,36 @@ __all__ = [
 Emit = Callable[[Outcome], Emissions]
 
 RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
+
+
+class Keeper(Enum):
+    """Who keeps what a turn records, so that it survives a crash."""
+
+    LOG = "the node's log"
+    NOBODY = "nobody"
+
+
+class Kept(Enum):
+    """Where output that has left memory can be had again."""
+
+    IN_LOG = "in the log"
+    UPSTREAM = "upstream"
+    NOWHERE = "nowhere"
+
+
+class Guarantee(IntEnum):
+    """What holds for output after a crash, from the least to the most (Hwang 3.2.1)."""
+
+    GAP = 0
+    DIVERGENT = 1
+    CONVERGENT = 2
+    REPEATING = 3
+    PRECISE = 4
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return self.name.lower()
 
 
 class Turn(NamedTuple):
@@ -139,10 +175,12 @@ class Approach(Protocol):
 
     # The name under which it is registered, in plans and on the command line.
     name: ClassVar[str]
-    # Whether the fragment's output is logged: persisted before it is forwarded.
-    logs: ClassVar[bool]
-    # What holds for the output after a crash: "precise" or "gap" (Hwang Table 3.2).
-    guarantee: ClassVar[str]
+    # Who keeps what a turn records.  Output leaves when it is kept, so that no crash shows.
+    keeper: ClassVar[Keeper]
+    # Whether it knows beforehand what a crash would cost, so that a time can be promised.
+    foretells: ClassVar[bool]
+    # Whether input is processed again after a crash whose results are kept.
+    repeats_turns: ClassVar[bool]
     # Whether it works when a fragment's output comes back to it.
     allows_cycles: ClassVar[bool]
 
@@ -152,6 +190,9 @@ class Approach(Protocol):
     def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
         """Rebuild from a log given newest frame first (empty for a new one); `operator` is new."""
 
+    def late_tuples_in(self, frame: Frame) -> int:
+        """How many tuples had come too late when this frame was written."""
+
 
 # --- the registry ----------------------------------------------------------------------------
 
@@ -159,7 +200,10 @@ _REGISTRY: dict[str, type[Approach]] = {}
 
 
 def register(approach: type[Approach]) -> type[Approach]:
-    """Make an approach known by its name; usable as a class decorator."""
+    """Make an approach known by its name; usable as a class decorator.
+
+    The first that can promise a time is what those get who do not choose.
+    """
     known = _REGISTRY.setdefault(approach.name, approach)
     if known is not approach:
         raise UsageError(f"there is already an approach named {approach.name!r}: {known}")
@@ -183,6 +227,20 @@ def approach_named(name: str, **settings: Any) -> Approach:
         raise UsageError(f"approach {name!r} has no such setting: {error}") from error
 
 
+def default_approach(**settings: Any) -> Approach:
+    """What those get who do not choose."""
+    return next(each for each in _REGISTRY.values() if each.foretells)(**settings)
+
+
+def guarantee_of(approach: Approach) -> Guarantee:
+    """What holds for the output of a fragment with state under this approach.
+
+    It follows from who keeps a turn's record: output is held until it is kept, so whoever keeps it
+    makes the output precise; what nobody keeps is lost.
+    """
+    return Guarantee.GAP if approach.keeper is Keeper.NOBODY else Guarantee.PRECISE
+
+
 def chosen_approach(
     approach: Approach | str | None, recover_within: str | None, checkpoint_budget: str | float
 ) -> Approach | None:
@@ -191,14 +249,15 @@ def chosen_approach(
     if recover_within is None:
         return named
     settings = {} if named is None else named.settings()
-    if named is not None and named.name != "cec":
+    if named is not None and not named.foretells:
+        able = [name for name, each in _REGISTRY.items() if each.foretells]
         raise UsageError(
             f"recover_within={recover_within!r} cannot be promised under approach {named.name!r}: "
-            "only continuous eventual checkpointing ('cec') knows what a crash would cost; leave "
-            "one of the two out"
+            f"only {' and '.join(map(repr, able))} knows what a crash would cost; leave one of the "
+            "two out"
         )
     settings |= {"recover_within": recover_within, "checkpoint_budget": checkpoint_budget}
-    return approach_named("cec", **settings)
+    return default_approach(**settings) if named is None else type(named)(**settings)
 
 
 # --- what approaches share -------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from rewake.graph import Query, Stream
+from rewake.recovery.approach import Keeper
 
 ITEMS = pa.schema(
     [("item_id", pa.int32()), ("item_price", pa.int32()), ("item_time", pa.timestamp("ms"))]
@@ -45,13 +46,17 @@ class Straight:
     """An approach that logs and cannot have cycles."""
 
     name: ClassVar[str] = "straight"
-    logs: ClassVar[bool] = True
-    guarantee: ClassVar[str] = "precise"
+    keeper: ClassVar[Keeper] = Keeper.LOG
+    foretells: ClassVar[bool] = False
+    repeats_turns: ClassVar[bool] = False
     allows_cycles: ClassVar[bool] = False
     effort: int = 1
 
     def settings(self) -> dict[str, Any]:
         return {"effort": self.effort}
+
+    def late_tuples_in(self, frame: Any) -> int:  # noqa: ARG002
+        return 0
 
     def build(self, operator: Any, emit: Any, frames: Iterable[Any]) -> Any:  # noqa: ARG002
         raise AssertionError("planning builds nothing")

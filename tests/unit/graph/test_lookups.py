@@ -11,6 +11,7 @@ from rewake.graph import Query, Stream
 from rewake.graph.lookups import lookup
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.operators.windows.specs import count_window
+from rewake.recovery.approach import Kept
 
 STATEMENT = "SELECT name FROM items WHERE id = :item_id"
 
@@ -51,8 +52,8 @@ def test_a_lookup_adds_columns_and_logs_what_it_was_answered() -> None:
     stream = named(query).to_stream()
     assert stream.schema.names == ["item_id", "item_price", "item_time", "name"]
     node = query.plan().node("named")
-    assert (node.logs, node.logs_because) == (True, "what a database answers may change")
-    assert not node.transparent
+    assert (node.logs, node.kept_because) == (True, "what a database answers may change")
+    assert node.kept is not Kept.UPSTREAM
     assert "lookup" in query.explain()
     assert "arbitrary" in query.explain()
 

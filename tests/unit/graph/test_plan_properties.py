@@ -8,6 +8,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from rewake.graph import Plan, Query, Stream, count_window, time_window
+from rewake.recovery.approach import Keeper, Kept
 
 KINDS = ("source", "entry", "filter", "map", "union", "aggregate")
 # (kind, number that picks the inputs, shards, approach, whether the output is kept)
@@ -145,8 +146,8 @@ def test_nodes_come_after_those_that_feed_them(described: list[Any]) -> None:
     for node in plan.nodes:
         assert all(channel.upstream in placed | {None} for channel in node.inputs)
         placed.add(node.name)
-        if node.transparent:
+        if node.kept is Kept.UPSTREAM:
             assert len(node.inputs) == 1
             assert not node.inputs[0].produced
-        if not node.logs and node.sink is None and node.approach.logs:
-            assert node.transparent
+        if not node.logs and node.sink is None and node.approach.keeper is Keeper.LOG:
+            assert node.kept is Kept.UPSTREAM

@@ -13,7 +13,7 @@ from rewake.graph.steps import Graph, Kind, Step
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import UserDefined
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.recovery.approach import approach_named
+from rewake.recovery.approach import Kept, approach_named
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def wiring(plan: Plan) -> dict[str, list[tuple[str | None, int]]]:
 
 
 def logging(plan: Plan) -> dict[str, tuple[bool, str]]:
-    return {node.fragment: (node.logs, node.logs_because) for node in plan.nodes}
+    return {node.fragment: (node.logs, node.kept_because) for node in plan.nodes}
 
 
 # --- fragments -------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_what_is_logged_and_why(query: Query) -> None:
         "known": (False, "it can produce it again from both"),
         "other": (False, "it commits what it writes by position"),
     }
-    transparent = {node.fragment for node in plan.nodes if node.transparent}
+    transparent = {node.fragment for node in plan.nodes if node.kept is Kept.UPSTREAM}
     assert transparent == {"items", "cheap", "known"}
     assert set(plan.streams) == {"orders", "both", "averages", "dear"}
 
@@ -342,8 +342,8 @@ def test_amnesia_logs_nothing(query: Query) -> None:
     averages(both.filter("item_id > 0", name="known")).to_stream("averages")
     plan = query.plan()
     assert not any(node.logs for node in plan.nodes)
-    assert {node.name for node in plan.nodes if node.transparent} == {"items", "known"}
-    assert plan.node("averages").logs_because.startswith("amnesia keeps nothing")
+    assert {node.name for node in plan.nodes if node.kept is Kept.UPSTREAM} == {"items", "known"}
+    assert plan.node("averages").kept_because.startswith("amnesia keeps nothing")
     assert plan.streams["averages"] == (("averages", 0),)
 
 
@@ -351,7 +351,7 @@ def test_a_fused_source_and_filter_needs_no_log(query: Query) -> None:
     """It can read its source again."""
     items = items_of(query, fragment="f")
     items.filter("item_id > 0", name="known", fragment="f").to(Folder())
-    assert query.plan().node("f").transparent
+    assert query.plan().node("f").kept is Kept.UPSTREAM
 
 
 # --- what a whole graph must keep to ---------------------------------------------------------
@@ -528,7 +528,7 @@ def test_a_fragment_that_forgets_keeps_its_output_for_one_that_does_not() -> Non
     second.to_stream("second")
     plan = query.plan()
     assert plan.node("first").logs
-    assert "second may ask" in plan.node("first").logs_because
+    assert "second may ask" in plan.node("first").kept_because
     assert not plan.node("passed").logs
 
 

@@ -86,7 +86,7 @@ def test_a_map_that_makes_many_tuples_is_logged():
     items(query).map(twice, many=True, name="twice").to_stream("twice")
     node = query.plan().node("twice")
     assert node.logs
-    assert node.logs_because == "it makes several tuples of one"
+    assert node.kept_because == "it makes several tuples of one"
     outcome = node.program.operator(SCHEMA).process(StreamEvent(0, BATCH))
     assert outcome.results.num_rows == 10
     with pytest.raises(UsageError, match="many=True"):

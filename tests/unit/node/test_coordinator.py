@@ -18,12 +18,12 @@ from rewake.node.messages import (
     Superseded,
     Welcome,
 )
+from rewake.recovery.approach import Kept
 
 
 def plan(*names: str, fingerprint: str = "f") -> Plan:
     nodes = tuple(
-        NodePlan(name, name, 0, 1, (), (), None, None, logs=False, logs_because="")
-        for name in names
+        NodePlan(name, name, 0, 1, (), (), None, None, Kept.NOWHERE, "") for name in names
     )
     return Plan("query", nodes, {}, fingerprint)
 

@@ -3,10 +3,11 @@
 from rewake.log.frame import Frame
 from rewake.node.channels.output_queue import OutputQueue
 from rewake.node.channels.packets import punctuation_section
-from rewake.node.channels.subscriptions import Kept, Subscriptions
+from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Packet, Subscribe
+from rewake.recovery.approach import Kept
 
 
 def _queue() -> OutputQueue:

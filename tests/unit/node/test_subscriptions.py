@@ -4,10 +4,11 @@ import pytest
 
 from rewake.log.files.lineage import Lineage, Step
 from rewake.model.errors import HistoryMismatch, OutOfRange
-from rewake.node.channels.subscriptions import Kept, Subscriptions
+from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import Answer, Disconnect, ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
+from rewake.recovery.approach import Kept
 
 
 def packet(start: int, end: int) -> Packet:

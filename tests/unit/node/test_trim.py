@@ -9,7 +9,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Subscribe
 from rewake.node.node import Node
 from rewake.operators.fragment import FragmentProgram
-from rewake.recovery.approach import approach_named
+from rewake.recovery.approach import Kept, approach_named
 
 SCHEMA = pa.schema([("value", pa.int64())])
 
@@ -29,8 +29,8 @@ def _node() -> Node:
         (OutputPlan("up", SCHEMA, ("down",)),),
         FragmentProgram(),
         approach_named("cec"),
-        logs=True,
-        logs_because="the stream is kept",
+        kept=Kept.IN_LOG,
+        kept_because="the stream is kept",
     )
     return Node.recover(plan, 1, limits=NodeLimits(turns_per_trim=1))
 

@@ -17,9 +17,12 @@ from rewake.operators.windows.specs import count_window
 from rewake.recovery import approach as module
 from rewake.recovery.approach import (
     NOTHING,
+    Guarantee,
+    Keeper,
     Turn,
     approach_named,
     approaches,
+    guarantee_of,
     register,
     result_sections,
     rows_in,
@@ -37,12 +40,16 @@ class FromTheStart:
     """Logs results alone; after a crash all input is processed again."""
 
     name: ClassVar[str] = "from-the-start"
-    logs: ClassVar[bool] = True
-    guarantee: ClassVar[str] = "precise"
+    keeper: ClassVar[Keeper] = Keeper.LOG
+    foretells: ClassVar[bool] = False
+    repeats_turns: ClassVar[bool] = True
     allows_cycles: ClassVar[bool] = True
 
     def settings(self):
         return {}
+
+    def late_tuples_in(self, frame) -> int:  # noqa: ARG002
+        return 0
 
     def build(self, operator, emit, frames):
         newest = next(iter(frames), None)
@@ -152,11 +159,11 @@ def test_an_approach_from_outside_is_chosen_and_recovers_like_any_other(from_the
 
 def test_the_approaches_that_come_with_the_package_are_known_by_name():
     """Importing the registry is enough."""
-    known = {name: (each.logs, each.guarantee) for name, each in approaches().items()}
+    known = {name: (each.keeper, guarantee_of(each)) for name, each in approaches().items()}
     assert known == {
-        "amnesia": (False, "gap"),
-        "cec": (True, "precise"),
-        "instant": (True, "precise"),
+        "amnesia": (Keeper.NOBODY, Guarantee.GAP),
+        "cec": (Keeper.LOG, Guarantee.PRECISE),
+        "instant": (Keeper.LOG, Guarantee.PRECISE),
     }
 
 

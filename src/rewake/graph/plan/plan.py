@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rewake.log.retention import Retention
 from rewake.model.connectors import Sink, Source
-from rewake.recovery.approach import Approach
+from rewake.recovery.approach import Approach, Kept
 
 if TYPE_CHECKING:
     from rewake.operators.fragment import FragmentProgram
@@ -74,9 +74,9 @@ class NodePlan:
     outputs: tuple[OutputPlan, ...]
     program: FragmentProgram
     approach: Approach
-    # Whether output is logged, and the reason in words.
-    logs: bool
-    logs_because: str
+    # Where output that has left memory can be had again, and the reason in words.
+    kept: Kept
+    kept_because: str
     sink: Sink | None = None
     # Whether the log is kept as history beyond what recovery needs.
     keeps_history: bool = False
@@ -92,14 +92,9 @@ class NodePlan:
         return tuple(by_port[port] for port in sorted(by_port))
 
     @property
-    def transparent(self) -> bool:
-        """Stateless and not logged: output positions are input positions, made again on demand.
-
-        With several inputs, with producers who cannot be asked again, or with steps that give
-        something else every time, that cannot be; such a node without a log forgets.
-        """
-        again = len(self.inputs) == 1 and not self.inputs[0].produced and not self.program.must_log
-        return again and not self.logs and self.program.stateless and self.sink is None
+    def logs(self) -> bool:
+        """Whether it has a log."""
+        return self.kept is Kept.IN_LOG
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from rewake.graph.steps import Graph, Kind, Step
 from rewake.graph.times import retention_of, time_of
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
+from rewake.recovery.approach import Keeper, Kept
 
 Edges = dict[Fragment, list[Fragment]]
 
@@ -38,24 +39,25 @@ def make_plan(graph: Graph) -> Plan:
     _check_cycles(feeds)
     _check_reached(fragments, feeds)
     channels = Channels(graph, fragments, owner)
-    logging = {each: _logging(graph, each, channels) for each in fragments}
-    _keep_for_consumers(logging, feeds, channels)
-    streams = channels.streams({each for each in fragments if logging[each][0]})
+    kept = {each: _kept(graph, each, channels) for each in fragments}
+    _keep_for_consumers(kept, feeds)
+    logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
+    streams = channels.streams(logged)
     channels.check_width()
     nodes = [
         node
         for fragment in _in_order(fragments, feeds)
-        for node in _nodes(graph, fragment, channels, *logging[fragment])
+        for node in _nodes(graph, fragment, channels, *kept[fragment])
     ]
     now, former = (fingerprint(graph, fragments, with_places=each) for each in (False, True))
     return Plan(graph.query, tuple(nodes), streams, now, former)
 
 
 def _nodes(
-    graph: Graph, fragment: Fragment, channels: Channels, logs: bool, why: str
+    graph: Graph, fragment: Fragment, channels: Channels, kept: Kept, why: str
 ) -> Iterable[NodePlan]:
     program = fragment.program(channels.routes(fragment))
-    kept = any(port.step in fragment.steps for port in graph.streams.values())
+    is_stream = any(port.step in fragment.steps for port in graph.streams.values())
     time = time_of(graph, fragment.tail)
     retention = retention_of(graph, fragment.steps, time)
     for shard, name in enumerate(fragment.nodes):
@@ -68,68 +70,68 @@ def _nodes(
             channels.outputs(fragment, shard),
             program,
             fragment.approach,
-            logs,
+            kept,
             why,
             fragment.head.sink,
-            keeps_history=logs and kept,
+            keeps_history=kept is Kept.IN_LOG and is_stream,
             retention=retention,
             time=time,
         )
 
 
-def _logging(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[bool, str]:
-    """Whether a fragment's output is logged, and the reason in words."""
-    inputs = channels.inputs(fragment, 0)
-    approach = fragment.approach
-    forgets = f"{approach.name} keeps nothing"
+def _kept(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[Kept, str]:
+    """Where a fragment's output can be had again, and the reason in words."""
     if fragment.head.sink is not None:
-        return False, "it commits what it writes by position"
+        return Kept.NOWHERE, "it commits what it writes by position"
+    reasons = _must_keep(fragment, channels)
+    if reasons is None:
+        logs = fragment.approach.keeper is Keeper.LOG
+        if logs and any(port in graph.streams.values() for port in fragment.tail.ports):
+            return Kept.IN_LOG, "the stream is kept"
+        (channel,) = channels.inputs(fragment, 0)
+        of_a_source = channel.source is not None
+        origin = f"source {channel.name}" if of_a_source else channels.upstream(fragment)
+        return Kept.UPSTREAM, f"it can produce it again from {origin}"
+    why, lost = reasons
+    if fragment.approach.keeper is Keeper.LOG:
+        return Kept.IN_LOG, why
+    return Kept.NOWHERE, f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
+
+
+def _must_keep(fragment: Fragment, channels: Channels) -> tuple[str, str] | None:
+    """Why output cannot be made again, and what a crash loses that nobody keeps; None: it can."""
     if fragment.stateful is not None:
-        if not approach.logs:
-            return False, f"{forgets}: a crash loses what is in its {_memory(fragment.stateful)[0]}"
-        return True, f"its {' '.join(_memory(fragment.stateful))} rebuilt from its output log"
+        what, verb = _memory(fragment.stateful)
+        return f"its {what} {verb} rebuilt from its output log", f"what is in its {what}"
     if fragment.head.kind is Kind.ENTRY:
-        if not approach.logs:
-            return False, f"{forgets}: a crash loses what producers sent and nobody has yet"
-        return True, "producers cannot be asked twice"
-    if len(inputs) > 1:
-        if not approach.logs:
-            return False, f"{forgets}: a crash loses what is on its way"
-        return True, "the order in which inputs met is chance"
-    if why := must_log([step.stateless for step in fragment.steps if step.stateless is not None]):
-        if not approach.logs:
-            return False, f"{forgets}: a crash loses what is on its way"
-        return True, why
-    if approach.logs and any(port in graph.streams.values() for port in fragment.tail.ports):
-        return True, "the stream is kept"
-    (channel,) = inputs
-    origin = f"source {channel.name}" if channel.source is not None else channels.upstream(fragment)
-    return False, f"it can produce it again from {origin}"
+        return "producers cannot be asked twice", "what producers sent and nobody has yet"
+    on_its_way = "what is on its way"
+    if len(channels.inputs(fragment, 0)) > 1:
+        return "the order in which inputs met is chance", on_its_way
+    steps = [step.stateless for step in fragment.steps if step.stateless is not None]
+    return (why, on_its_way) if (why := must_log(steps)) else None
 
 
 def _memory(step: Step) -> tuple[str, str]:
     return ("windows", "are") if step.kind is Kind.AGGREGATE else ("state", "is")
 
 
-def _keep_for_consumers(
-    logging: dict[Fragment, tuple[bool, str]], feeds: Edges, channels: Channels
-) -> None:
+def _keep_for_consumers(kept: dict[Fragment, tuple[Kept, str]], feeds: Edges) -> None:
     """Log the output of fragments that forget their state but whose consumers must not.
 
     A fragment that is rebuilt asks for its input again; one that forgets cannot make it again.
     """
-    for fragment, (logs, _) in logging.items():
-        again = len(channels.inputs(fragment, 0)) == 1 and fragment.stateful is None
-        if logs or fragment.approach.logs or fragment.head.sink is not None or again:
+    for fragment, (where, _) in kept.items():
+        if where is not Kept.NOWHERE or fragment.head.sink is not None:
             continue
-        asking = _rebuilt_from(fragment, logging, feeds)
+        asking = _rebuilt_from(fragment, kept, feeds)
         if asking is not None:
             why = f"{fragment.approach.name} forgets its state, but {asking.name} may ask for its"
-            logging[fragment] = (True, f"{why} output again")
+            kept[fragment] = (Kept.IN_LOG, f"{why} output again")
 
 
 def _rebuilt_from(
-    fragment: Fragment, logging: dict[Fragment, tuple[bool, str]], feeds: Edges
+    fragment: Fragment, kept: dict[Fragment, tuple[Kept, str]], feeds: Edges
 ) -> Fragment | None:
     """A fragment that is rebuilt from this one's output, directly or through those that pass on."""
     waiting, seen = list(feeds[fragment]), {fragment}
@@ -138,9 +140,10 @@ def _rebuilt_from(
         if fed in seen:
             continue
         seen.add(fed)
-        if logging[fed][0] and fed.approach.logs:
+        where, _ = kept[fed]
+        if where is Kept.IN_LOG and fed.approach.keeper is Keeper.LOG:
             return fed
-        if not logging[fed][0] and fed.approach.logs and fed.head.sink is None:
+        if where is Kept.UPSTREAM:
             waiting += feeds[fed]
     return None
 

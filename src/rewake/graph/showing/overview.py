@@ -18,9 +18,9 @@ from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 from rewake.operators.stateless import DivertStep
-from rewake.recovery.approach import Cautioning
+from rewake.recovery.approach import Cautioning, Guarantee, Kept, guarantee_of
 
-PRECISE = "precise"
+PRECISE = Guarantee.PRECISE.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Box:
     def approach(self) -> str:
         """How it recovers; nothing when there is nothing to recover."""
         node = self.nodes[0]
-        return "" if node.transparent or node.sink is not None else _approach(node)
+        return "" if node.kept is Kept.UPSTREAM or node.sink is not None else _approach(node)
 
     @property
     def caution(self) -> str:
@@ -83,7 +83,7 @@ class Box:
     def log(self) -> str:
         """Whether its output is logged, and why."""
         node = self.nodes[0]
-        return f"{'logged' if node.logs else 'not logged'}: {node.logs_because}"
+        return f"{'logged' if node.logs else 'not logged'}: {node.kept_because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,8 @@ def _guarantees(groups: dict[str, list[NodePlan]], edges: Iterable[Edge]) -> dic
         feeds.setdefault(edge.start, []).append(edge.end)
     found = dict.fromkeys(groups, PRECISE)
     for name, (node, *_) in groups.items():
-        own = PRECISE if node.transparent or node.sink else node.approach.guarantee
+        passes_on = node.kept is Kept.UPSTREAM or node.sink
+        own = PRECISE if passes_on else guarantee_of(node.approach).words
         if own == PRECISE:
             continue
         waiting, reached = [name], {name}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from enum import Enum
 
 from rewake.log.files.lineage import WHAT_TO_DO, Lineage
 from rewake.log.frame import Frame
@@ -21,14 +20,7 @@ from rewake.node.channels.packets import packet_in
 from rewake.node.commands import Answer, Disconnect, NodeCommand, ReadLog, Send
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Refused, Subscribe
-
-
-class Kept(Enum):
-    """Where output that has left memory can be had again."""
-
-    IN_LOG = "in the log"
-    UPSTREAM = "upstream"
-    NOWHERE = "nowhere"
+from rewake.recovery.approach import Kept
 
 
 class Subscriptions:

@@ -13,6 +13,7 @@ from rewake.node.protocols.logged import Logged
 from rewake.node.protocols.protocol import Past, Protocol, Shell
 from rewake.node.protocols.sink import AtASink
 from rewake.node.protocols.transparent import Transparent
+from rewake.recovery.approach import Kept
 
 __all__ = [
     "AtASink",
@@ -26,10 +27,11 @@ __all__ = [
 ]
 
 
+_BY_WHERE_OUTPUT_IS: dict[Kept, type[Protocol]] = {
+    each.kept: each for each in (Transparent, Logged, Forgetful)
+}
+
+
 def protocol_of(plan: NodePlan) -> type[Protocol]:
     """The protocol that a node of this plan follows."""
-    if plan.sink is not None:
-        return AtASink
-    if plan.transparent:
-        return Transparent
-    return Logged if plan.logs else Forgetful
+    return AtASink if plan.sink is not None else _BY_WHERE_OUTPUT_IS[plan.kept]

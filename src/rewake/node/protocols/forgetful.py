@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from rewake.node.channels.producers import Note
-from rewake.node.channels.subscriptions import Kept
 from rewake.node.commands import NodeCommand
 from rewake.node.messages import Packet
 from rewake.node.protocols.protocol import Past
 from rewake.node.protocols.under_approach import UnderApproach
-from rewake.recovery.approach import Emissions, Turn
+from rewake.recovery.approach import Emissions, Kept, Turn
 
 __all__ = ["Forgetful"]
 

@@ -12,13 +12,12 @@ from typing import ClassVar, Final, NamedTuple
 from rewake.log.frame import SectionKind, TurnRecord
 from rewake.node.channels.packets import punctuation_section
 from rewake.node.channels.producers import Note
-from rewake.node.channels.subscriptions import Kept
 from rewake.node.commands import Acknowledge, Append, NodeCommand, Trim
 from rewake.node.frame_marks import FrameMarks
 from rewake.node.messages import Ack, Packet
 from rewake.node.protocols.protocol import Past, Shell
 from rewake.node.protocols.under_approach import UnderApproach
-from rewake.recovery.approach import Turn, result_sections
+from rewake.recovery.approach import Kept, Turn, result_sections
 
 __all__ = ["Logged"]
 

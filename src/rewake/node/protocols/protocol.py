@@ -17,11 +17,11 @@ from rewake.log.files.lineage import Lineage
 from rewake.log.frame import Frame
 from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.producers import Note, Producers
-from rewake.node.channels.subscriptions import Kept, Subscriptions
+from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import Acknowledge, Connect, NodeCommand
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack
-from rewake.recovery.approach import Emissions, Recovery
+from rewake.recovery.approach import Emissions, Kept, Recovery
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["Past", "Protocol", "Shell"]

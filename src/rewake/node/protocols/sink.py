@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.producers import Note
-from rewake.node.channels.subscriptions import Kept
 from rewake.node.commands import Deliver, NodeCommand
 from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.recovery.approach import Kept
 
 __all__ = ["AtASink"]
 

@@ -15,10 +15,10 @@ from rewake.log.files.lineage import Lineage
 from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.packets import packet_of
 from rewake.node.channels.producers import Note
-from rewake.node.channels.subscriptions import Kept
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.messages import Packet
 from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.recovery.approach import Kept
 
 __all__ = ["Transparent"]
 

@@ -18,7 +18,7 @@ from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.protocols.protocol import Past, Protocol, Shell
 from rewake.operators.stateful import Delaying
-from rewake.recovery.approach import Recovery, Turn
+from rewake.recovery.approach import Keeper, Recovery, Turn
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["UnderApproach"]
@@ -50,7 +50,7 @@ class UnderApproach(Protocol):
 
     @property
     def _forgets(self) -> bool:
-        return not self.shell.plan.approach.logs
+        return self.shell.plan.approach.keeper is Keeper.NOBODY
 
     def start(self, committed: Sequence[int]) -> list[NodeCommand]:
         """Without a state there is no past to continue: then take what comes next."""

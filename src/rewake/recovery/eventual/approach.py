@@ -22,8 +22,9 @@ from rewake.log.frame import Frame
 from rewake.model.errors import UsageError
 from rewake.model.units import duration_ns, share
 from rewake.operators.stateful import StatefulOperator
-from rewake.recovery.approach import Emit, Recovery, changed_settings, register
+from rewake.recovery.approach import Emit, Keeper, Recovery, changed_settings, register
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
+from rewake.recovery.eventual.reading import late_tuples_in
 from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
 from rewake.recovery.policies.recover_within import RecoverWithin
@@ -40,8 +41,9 @@ class ContinuousEventual:
     """The output log is the checkpoint; a crash never shows in the output."""
 
     name: ClassVar[str] = "cec"
-    logs: ClassVar[bool] = True
-    guarantee: ClassVar[str] = "precise"
+    keeper: ClassVar[Keeper] = Keeper.LOG
+    foretells: ClassVar[bool] = True
+    repeats_turns: ClassVar[bool] = False
     allows_cycles: ClassVar[bool] = True
 
     recover_within: str | None = None
@@ -109,3 +111,7 @@ class ContinuousEventual:
     def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
         """Construct the eventual checkpoint, if there is one; see the class that is driven."""
         return ContinuousEventualCheckpointing.recover(operator, self.policy(), frames, emit)
+
+    def late_tuples_in(self, frame: Frame) -> int:
+        """How many tuples had come too late when this frame was written."""
+        return late_tuples_in(frame)

@@ -44,6 +44,7 @@ from rewake.recovery.approach import (
     NOTHING,
     Emissions,
     Emit,
+    Keeper,
     Recovery,
     Turn,
     by_port,
@@ -66,8 +67,9 @@ class InstantCheckpoints:
     """
 
     name: ClassVar[str] = "instant"
-    logs: ClassVar[bool] = True
-    guarantee: ClassVar[str] = "precise"
+    keeper: ClassVar[Keeper] = Keeper.LOG
+    foretells: ClassVar[bool] = False
+    repeats_turns: ClassVar[bool] = True
     allows_cycles: ClassVar[bool] = True
 
     every_tuples: int | None = 100_000
@@ -90,6 +92,10 @@ class InstantCheckpoints:
     def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
         """Load the newest checkpoint, if there is one."""
         return InstantCheckpointing.recover(operator, self, frames, emit)
+
+    def late_tuples_in(self, frame: Frame) -> int:
+        """How many tuples had come too late when this frame was written."""
+        return Mark.of(frame).late_tuples
 
 
 class InstantCheckpointing:
