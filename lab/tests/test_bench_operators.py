@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rewake.model.errors import UsageError
-from rewake_lab.bench.operators.measure import measure as bench
+from rewake_lab.bench.operators import measure as bench
 
 
 @pytest.mark.parametrize("case", list(bench.cases()), ids=lambda case: case.name)

@@ -15,8 +15,8 @@ from rewake.model.errors import UsageError
 from rewake.net.queries.processes import Processes
 from rewake.oracle.verdict import Verdict
 from rewake.report import Raw, data_folder, facts_now
+from rewake_lab.bench.recover_within import measure as recover_within
 from rewake_lab.bench.recover_within.measure import FULL, QUICK, Evidence, Scale, run
-from rewake_lab.bench.recover_within.measure import measure as recover_within
 from rewake_lab.bench.recover_within.oracle import Lives, fewest_checks, window_lives
 from rewake_lab.bench.recover_within.report import keep, promises_page, show, shown_over_time
 from rewake_lab.bench.recover_within.runs import (

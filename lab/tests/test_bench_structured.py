@@ -9,6 +9,7 @@ import pytest
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.model.errors import OperatingFault
 from rewake.stores import create_log, open_log_reader, open_log_writer
+from rewake_lab.bench.structured import measure as structured
 from rewake_lab.bench.structured.contenders import (
     HEADLINE,
     OURS,
@@ -23,7 +24,6 @@ from rewake_lab.bench.structured.contenders import (
     state_files,
 )
 from rewake_lab.bench.structured.measure import _batch_times, _written
-from rewake_lab.bench.structured.measure import measure as structured
 from rewake_lab.bench.structured.restart import (
     _application,
     descendants,

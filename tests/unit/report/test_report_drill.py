@@ -112,7 +112,7 @@ def test_an_interrupted_benchmark_shows_what_it_has_and_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In what a program reads, on the page and in words; and the exit code is that of Ctrl-C."""
-    from rewake_lab.bench.operators.measure import measure as operators
+    from rewake_lab.bench.operators import measure as operators
 
     def interrupted(case: operators.Case, *_more: object) -> list[Row]:
         if case.name == "map":
@@ -160,7 +160,7 @@ def test_a_benchmark_in_which_a_part_failed_shows_the_rest_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What failed is said on stderr and in the data."""
-    from rewake_lab.bench.operators.measure import measure as operators
+    from rewake_lab.bench.operators import measure as operators
 
     def failing(case: operators.Case, *_more: object) -> list[Row]:
         if case.name == "filter":
