@@ -42,7 +42,7 @@ def averages(
     """
     query = Query("averages", approach=approach)
     source = GatedSource(item_source(tuples=tuples), str(gate))
-    items = query.source("items", source, shards=source_shards)
+    items = query.source("items", source, shards=source_shards, fragment="items")
     cheap = items.filter(
         f"item_price <= {HIGHEST}", name="cheap", shards=source_shards, approach=filter_approach
     )
@@ -101,7 +101,7 @@ def files_to_files(folder: Path, tuples: int) -> Query:
         parquet.write_table(pa.Table.from_batches([batch]), source / f"part-{number}.parquet")
     query = Query("files")
     gated = GatedSource(Files(source, event_tuples=1_024), str(folder / "gate"))
-    items = query.source("items", gated)
+    items = query.source("items", gated, fragment="items")
     cheap = items.filter(f"item_price <= {HIGHEST}", name="cheap")
     results = cheap.aggregate(
         by="item_id", window=count_window(WINDOW), avg="item_price", max="item_time",
@@ -142,7 +142,7 @@ FATAL_TIME = 1_700_000_000_000_000 + 120_000 * 10 + 5
 def failing(gate: Path, function: Any = picky) -> Query:
     """As `averages`, with a map before the filter that fails for one tuple."""
     query = Query("failing")
-    items = query.source("items", GatedSource(item_source(), str(gate)))
+    items = query.source("items", GatedSource(item_source(), str(gate)), fragment="items")
     mapped = items.map(function, name="picky", fragment="priced")
     kept = mapped.filter(f"item_price <= {HIGHEST}", name="kept", fragment="priced")
     results = kept.aggregate(
@@ -159,7 +159,7 @@ def failing(gate: Path, function: Any = picky) -> Query:
 def overflowing(gate: Path) -> Query:
     """A sum of numbers so large that a few of them leave 64 bits."""
     query = Query("overflowing")
-    items = query.source("items", GatedSource(item_source(), str(gate)))
+    items = query.source("items", GatedSource(item_source(), str(gate)), fragment="items")
     huge = items.map({"item_id": "item_id", "huge": "item_price * 9000000000000000"}, name="huge")
     results = huge.aggregate(by="item_id", window=count_window(WINDOW), sum="huge", name="sums")
     results.to_stream("sums")

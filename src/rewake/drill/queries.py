@@ -70,7 +70,8 @@ class ItemDrill:
             rate=self.rate,
         )
         source = paced if self.gun is None else WaitingSource(paced, self.gun)
-        items = query.source("items", source, shards=self.source_shards)
+        # Apart from the filter, so that there is a source to kill.
+        items = query.source("items", source, shards=self.source_shards, fragment="items")
         cheap = items.filter(
             f"item_price <= {HIGHEST_KEPT}", name="cheap", shards=self.source_shards
         )

@@ -117,7 +117,7 @@ def test_a_diverting_step_is_a_fragment_of_its_own():
     made = items(query).filter("k > 0", name="some").map(k="k", on_error="divert", name="m")
     made.filter("k > 1", name="more").to_stream()
     made.output("dead").to_stream("dead")
-    assert {node.name for node in query.plan().nodes} == {"items", "some", "m", "more"}
+    assert {node.name for node in query.plan().nodes} == {"some", "m", "more"}
 
 
 def test_windows_of_several_sizes_are_streams_of_several_names():

@@ -42,14 +42,14 @@ def logging(plan: Plan) -> dict[str, tuple[bool, str]]:
 # --- fragments -------------------------------------------------------------------------------
 
 
-def test_by_default_only_filters_and_maps_share_a_fragment(query: Query) -> None:
-    """Sources, unions, aggregates and sinks are fragments of their own; the last step names it."""
+def test_by_default_only_sources_filters_and_maps_share_a_fragment(query: Query) -> None:
+    """Unions, aggregates and sinks are fragments of their own; the last step names it."""
     items = items_of(query)
     cheap = items.filter("item_price < 500", name="cheap").filter("item_id > 0", name="known")
     named = averages(cheap).map(item_id="item_id", mean="avg_item_price", name="named")
     named.to(Folder(), name="files")
     plan = query.plan()
-    assert [node.name for node in plan.nodes] == ["items", "known", "averages", "named", "files"]
+    assert [node.name for node in plan.nodes] == ["known", "averages", "named", "files"]
     assert [step.name for step in plan.node("known").program.before] == ["cheap", "known"]
 
 
@@ -211,12 +211,24 @@ def test_a_sharded_aggregate_gets_its_input_by_key(query: Query) -> None:
 
 def test_steps_without_state_take_over_the_shards_of_their_input(query: Query) -> None:
     """And are joined one to one."""
+    items = items_of(query, shards=2, fragment="apart")
+    items.filter("item_id > 0", name="known").to(Folder(), name="f", shards=2)
+    assert wiring(query.plan()) == {
+        "apart-0": [(None, 0)],
+        "apart-1": [(None, 0)],
+        "known-0": [("apart-0", 0)],
+        "known-1": [("apart-1", 0)],
+        "f-0": [("known-0", 0)],
+        "f-1": [("known-1", 0)],
+    }
+
+
+def test_a_source_is_one_node_with_the_steps_behind_it_unless_said_otherwise(query: Query) -> None:
+    """It makes its tuples again as well as they do; one hop and one process less."""
     items_of(query, shards=2).filter("item_id > 0", name="known").to(Folder(), name="f", shards=2)
     assert wiring(query.plan()) == {
-        "items-0": [(None, 0)],
-        "items-1": [(None, 0)],
-        "known-0": [("items-0", 0)],
-        "known-1": [("items-1", 0)],
+        "known-0": [(None, 0)],
+        "known-1": [(None, 0)],
         "f-0": [("known-0", 0)],
         "f-1": [("known-1", 0)],
     }

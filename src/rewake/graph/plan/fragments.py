@@ -1,8 +1,8 @@
 """From steps to fragments: the steps that run, fail and recover together on one node.
 
-By default each source, entry, union, step with state and sink is a fragment of its own, and
-filters, maps and a split that follow each other are one.  `fragment="name"` fuses others, as far as
-a fragment can hold them: something that brings tuples in, steps without state, at most one with
+By default each entry, union, step with state and sink is a fragment of its own, and filters, maps
+and a split that follow each other, or a source, are one with it.  `fragment="name"` fuses others,
+or keeps a source apart, as far as a fragment can hold them: something that brings tuples in, steps without state, at most one with
 state, and more steps without.
 
 Invariant: within a fragment every step feeds exactly the next, shard by shard.
@@ -19,6 +19,8 @@ from rewake.operators.stateful import StatefulSpec
 from rewake.recovery.approach import Approach
 
 _WITHOUT_STATE = (Kind.FILTER, Kind.MAP, Kind.SPLIT)
+# What they share a fragment with by themselves: a source makes its tuples again as well as they do.
+_FEEDS_WITHOUT_STATE = (Kind.SOURCE, *_WITHOUT_STATE)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,7 +103,7 @@ def _joined(graph: Graph, read_by: dict[Port, list[Step]], step: Step) -> Step |
         named = step.fragment is not None and earlier.fragment == step.fragment
         plain = step.fragment is None and earlier.fragment is None
         plain = plain and _approach(graph, step) == _approach(graph, earlier)
-        usual = plain and step.kind in _WITHOUT_STATE and earlier.kind in _WITHOUT_STATE
+        usual = plain and step.kind in _WITHOUT_STATE and earlier.kind in _FEEDS_WITHOUT_STATE
         if not named and not usual:
             continue
         obstacle = _obstacle(graph, read_by, port, step)
