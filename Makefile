@@ -55,7 +55,7 @@ bench: $(READY) ## Measure the core and whole queries on this machine
 
 soak: $(VENV)/.ready-connect ## Run the property and crash tests 20 times longer, every drill, and the nemesis
 	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
-	@echo "==> simulator: 20,000 seeds"
+	@echo "==> simulator: 10,000 seeds"
 	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_seeds.py
 	@echo "==> drills: every kill point, twice; 1,400 random kills"
 	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
