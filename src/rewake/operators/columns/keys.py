@@ -414,6 +414,9 @@ def _check_row(whole: bool, column: KeyColumn) -> None:
         raise DamagedFrame(f"a footprint's key bytes end before column {column.name!r}")
 
 
+KeyTable = IntegerKeys | RowKeys
+
+
 class GroupBy:
     """The key columns of a stream: finds them in stream events and maps them to ids."""
 
@@ -424,9 +427,7 @@ class GroupBy:
         columns = self._columns = [KeyColumn(schema.field(name)) for name in by]
         self.fields = [pa.field(column.name, column.kind) for column in columns]
         one_integer = len(columns) == 1 and columns[0].dtype is not None
-        self.table: IntegerKeys | RowKeys = (
-            IntegerKeys(columns[0]) if one_integer else RowKeys(columns)
-        )
+        self.table: KeyTable = IntegerKeys(columns[0]) if one_integer else RowKeys(columns)
 
     def _arrays(self, batch: pa.RecordBatch, position: int) -> list[pa.Array]:
         # Dictionaries are decoded first: their values may hold nulls that the indices do not show.
