@@ -59,8 +59,6 @@ from rewake.operators.windows.time_routing import TimeRouter
 from rewake.operators.windows.tumbling_routing import TumblingCountRouter
 
 _NO_TIMES = np.zeros(0, np.int64)
-# Keys without open windows are forgotten once there are this many more of them than live ones.
-_SPARE_KEYS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +302,7 @@ class Aggregate:
         columns = self._aggregation.run(event.batch, event.position, routing)
         results = self._results(routing, columns)
         late = self._late(event, routing)
-        self._forget_idle_keys()
+        self._keys.table.forget_idle(self._router.live_keys, self._router.key_is_live)
         return Outcome(
             results=results,
             late=late,
@@ -386,11 +384,6 @@ class Aggregate:
             for column, each in zip(late.columns, self.late_schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.late_schema)
-
-    def _forget_idle_keys(self) -> None:
-        live = self._router.live_keys
-        if self._keys.table.size > 2 * live + _SPARE_KEYS:
-            self._keys.table.keep(self._router.key_is_live(self._keys.table.id_limit))
 
     # --- footprints --------------------------------------------------------------------------
 

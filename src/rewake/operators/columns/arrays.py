@@ -20,17 +20,26 @@ def capacity_for(needed: int, current: int) -> int:
 
 
 def grown(array: Array, capacity: int, fill: float | int = 0) -> Array:
-    """A copy of `array` with `capacity` elements, the new ones `fill`.
+    """A copy of `array` with `capacity` elements, or rows, the new ones `fill`.
 
     Zero fill comes from untouched pages, so spare capacity takes no memory until it is used.
     """
-    if capacity <= array.size:
+    length = len(array)
+    if capacity <= length:
         return array
-    larger = np.zeros(capacity, array.dtype)
-    larger[: array.size] = array
+    larger = np.zeros((capacity, *array.shape[1:]), array.dtype)
+    larger[:length] = array
     if fill:
-        larger[array.size :] = fill
+        larger[length:] = fill
     return larger
+
+
+def spared(needed: int, spare: int) -> int:
+    """How many may be kept where so many are needed.
+
+    Looking for those that nobody needs costs what is kept; by then at least half can be forgotten.
+    """
+    return 2 * needed + spare
 
 
 def values_view(array: pa.Array, dtype: npt.DTypeLike) -> Array:

@@ -20,10 +20,20 @@ import pyarrow.compute as pc
 from numba import njit
 
 from rewake.model.errors import DamagedFrame, NullKey, SchemaMismatch
-from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, arrow_array, values_view
+from rewake.operators.columns.arrays import (
+    Array,
+    Bytes,
+    Int32s,
+    Int64s,
+    arrow_array,
+    spared,
+    values_view,
+)
 from rewake.operators.columns.key_tables import BytesTable, IntegerTable
 
 _DECIMAL_BYTES = 16
+# Keys that nobody needs are forgotten once there are this many more of them than of the others.
+SPARE_KEYS = 65_536
 
 
 def _storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
@@ -218,25 +228,50 @@ def _validity(array: pa.Array) -> Array:
     return flags
 
 
-class IntegerKeys:
-    """Keys of one fixed-width column.  Footprint columns: values, rows that are null."""
+class InternedKeys:
+    """Keys with the ids that a table has given them."""
 
-    footprint_columns = 2
-
-    def __init__(self, column: KeyColumn) -> None:
-        self._column = column
-        dtype = column.stored_dtype
-        self._table = IntegerTable(narrow=dtype.kind == "i" and dtype.itemsize <= 4)
+    _table: IntegerTable | BytesTable
 
     @property
     def size(self) -> int:
-        """How many keys are known, not counting null, whose id is always 0."""
+        """How many keys are known; a null that is a key by itself is always, and does not count."""
         return self._table.size
 
     @property
     def id_limit(self) -> int:
         """All ids are below this."""
         return self._table.id_limit
+
+    def reserve(self, keys: int) -> None:
+        """Make room for so many keys at once."""
+        self._table.reserve(keys)
+
+    def keep(self, live: Array) -> None:
+        """Forget the keys whose id is not marked in `live`; their ids are given again."""
+        self._table.keep(live)
+
+    def forget_idle(self, needed: int, live: Callable[[int], Array]) -> None:
+        """Forget all keys but the `needed` ones, if that are many.
+
+        `live` says of each id below a limit whether it is one of them.
+        """
+        if self.size > spared(needed, SPARE_KEYS):
+            self.keep(live(self.id_limit))
+
+
+class IntegerKeys(InternedKeys):
+    """Keys of one fixed-width column.  Footprint columns: values, rows that are null.
+
+    The id of null is always 0.
+    """
+
+    footprint_columns = 2
+
+    def __init__(self, column: KeyColumn) -> None:
+        self._column = column
+        dtype = column.stored_dtype
+        self._table: IntegerTable = IntegerTable(narrow=dtype.kind == "i" and dtype.itemsize <= 4)
 
     def intern(self, columns: Sequence[pa.Array]) -> Int32s:
         """Ids of the keys in these columns; unknown keys get one."""
@@ -297,33 +332,15 @@ class IntegerKeys:
         ids[valid] = self._table.intern(keys[valid])
         return ids
 
-    def reserve(self, keys: int) -> None:
-        """Make room for so many keys at once."""
-        self._table.reserve(keys)
 
-    def keep(self, live: Array) -> None:
-        """Forget the keys whose id is not marked in `live`."""
-        self._table.keep(live)
-
-
-class RowKeys:
+class RowKeys(InternedKeys):
     """Keys of several columns, or of a variable-width one.  Footprint columns: offsets, bytes."""
 
     footprint_columns = 2
 
     def __init__(self, columns: Sequence[KeyColumn]) -> None:
         self._columns = list(columns)
-        self._table = BytesTable()
-
-    @property
-    def size(self) -> int:
-        """How many keys are known."""
-        return self._table.size
-
-    @property
-    def id_limit(self) -> int:
-        """All ids are below this."""
-        return self._table.id_limit
+        self._table: BytesTable = BytesTable()
 
     def intern(self, columns: Sequence[pa.Array]) -> Int32s:
         """Ids of the keys in these columns; unknown keys get one."""
@@ -399,14 +416,6 @@ class RowKeys:
         """Ids of the keys in the chosen rows of the footprint columns of many frames."""
         found = [self.unpack(*each) for each in zip(frames, rows, totals, strict=True)]
         return np.concatenate([np.zeros(0, np.int32), *found])
-
-    def reserve(self, keys: int) -> None:
-        """Make room for so many keys at once."""
-        self._table.reserve(keys)
-
-    def keep(self, live: Array) -> None:
-        """Forget the keys whose id is not marked in `live`."""
-        self._table.keep(live)
 
 
 def _check_row(whole: bool, column: KeyColumn) -> None:

@@ -22,9 +22,6 @@ from rewake.operators.keyed.state import StateColumns, StateField
 from rewake.operators.kit.footprints import check_clocks, frames_of
 from rewake.operators.stateful import NO_SLOTS, StoredParts
 
-# Keys that were forgotten are forgotten by the table, too, once there are this many more of them.
-_SPARE_KEYS = 65_536
-
 
 class ReadParts(NamedTuple):
     """Parts as footprints tell them; what is not told is at its default."""
@@ -106,9 +103,7 @@ class KeyedParts:
 
     def forget_idle_keys(self) -> None:
         """Forget keys that are not open, when there are too many of them."""
-        table = self.keys.table
-        if table.size > 2 * self.open_parts + _SPARE_KEYS:
-            table.keep(self.opened_at[: table.id_limit] >= 0)
+        self.keys.table.forget_idle(self.open_parts, lambda end: self.opened_at[:end] >= 0)
 
     # --- timers ------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from rewake.operators.columns.arrays import (
     arrow_array,
     capacity_for,
     grown,
+    spared,
     values_view,
 )
 from rewake.operators.columns.byte_rows import copy_rows, offsets_of
@@ -234,7 +235,7 @@ class _BytesColumn:
         self._used += added
 
     def _make_room(self, added: int) -> None:
-        if self._used > 2 * self._live + _SPARE_BYTES:
+        if self._used > spared(self._live, _SPARE_BYTES):
             slots = np.flatnonzero(self._lengths)
             offsets, self._arena = self._gathered(slots)
             self._starts[slots] = offsets[:-1]

@@ -65,9 +65,6 @@ from rewake.operators.windows.specs import check_reach
 
 __all__ = ["Resample", "ResampleSpec"]
 
-# Keys without tuples are forgotten once there are this many more of them than tuples.
-_SPARE_KEYS = 65_536
-
 
 @dataclass(frozen=True, slots=True)
 class ResampleSpec(ResampleRule):
@@ -286,12 +283,15 @@ class Resample:
     def _forget_idle_keys(self) -> None:
         if self._keys is None:
             return
-        table, rows = self._keys[0].table, sum(each.rows for each in self._tuples)
-        if table.size > 2 * rows + _SPARE_KEYS:
-            live = np.zeros(table.id_limit, np.bool_)
-            for each in self._tuples:
-                live[each.ordered().keys] = True
-            table.keep(live)
+        rows = sum(each.rows for each in self._tuples)
+        self._keys[0].table.forget_idle(rows, self._has_tuples)
+
+    def _has_tuples(self, id_limit: int) -> Array:
+        """By key."""
+        live = np.zeros(id_limit, np.bool_)
+        for each in self._tuples:
+            live[each.ordered().keys] = True
+        return live
 
     # --- footprints --------------------------------------------------------------------------
 

@@ -55,9 +55,6 @@ from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows.routing import Routing
 from rewake.operators.windows.specs import slack_in_unit, slack_words
 
-# Keys without open sessions are forgotten once there are this many more of them than live ones.
-_SPARE_KEYS = 65_536
-
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
@@ -239,7 +236,7 @@ class Sessions:
             others=self._aggregation.dead_letters(event.batch),
             unrepeatable_slots=flagged[router.opened_at[flagged] >= 0],
         )
-        self._forget_idle_keys()
+        self._keys.table.forget_idle(router.open_parts, lambda end: router.opened_at[:end] >= 0)
         return outcome
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
@@ -258,11 +255,6 @@ class Sessions:
         if not self.spec.route_late or not rows.size:
             return None
         return plain_batch(event.batch.take(pa.array(rows)))
-
-    def _forget_idle_keys(self) -> None:
-        table = self._keys.table
-        if table.size > 2 * self.open_parts + _SPARE_KEYS:
-            table.keep(self._router.opened_at[: table.id_limit] >= 0)
 
     # --- footprints --------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ import pyarrow as pa
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, spared
 from rewake.operators.columns.keys import GroupBy
 from rewake.operators.columns.values import TimeColumn
 from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
@@ -55,8 +55,6 @@ __all__ = ["Sort", "SortSpec"]
 _LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
 # Tuples that have left are dropped once there are this many more of them than of waiting ones.
 _SPARE_ROWS = 4096
-# Keys without tuples are forgotten once there are this many more of them than live ones.
-_SPARE_KEYS = 65_536
 _MOST_TUPLES = 2**31
 NO_ROWS = np.zeros(0, np.int64)
 
@@ -245,14 +243,13 @@ class Sort:
 
     def _drop_gone(self) -> None:
         rows = self._tuples.rows
-        if rows > 2 * self._buffers.held + _SPARE_ROWS:
+        if rows > spared(self._buffers.held, _SPARE_ROWS):
             live = self._buffers.live_rows(rows)
             self._tuples.keep(live)
             self._buffers.keep(rows, live)
         if self._keys is not None:
-            table = self._keys.table
-            if table.size > 2 * self.open_parts + _SPARE_KEYS:
-                table.keep(self._buffers.slot_of[: table.id_limit] >= 0)
+            slot_of = self._buffers.slot_of
+            self._keys.table.forget_idle(self.open_parts, lambda end: slot_of[:end] >= 0)
 
     # --- footprints --------------------------------------------------------------------------
 
