@@ -19,7 +19,7 @@ def capacity_for(needed: int, current: int) -> int:
     return max(needed, current + current // 2, 1024)
 
 
-def grown(array: Array, capacity: int, fill: float | int = 0) -> Array:
+def grown(array: Array, capacity: int, fill: float | Array = 0) -> Array:
     """A copy of `array` with `capacity` elements, or rows, the new ones `fill`.
 
     Zero fill comes from untouched pages, so spare capacity takes no memory until it is used.
@@ -29,9 +29,16 @@ def grown(array: Array, capacity: int, fill: float | int = 0) -> Array:
         return array
     larger = np.zeros((capacity, *array.shape[1:]), array.dtype)
     larger[:length] = array
-    if fill:
+    if np.any(fill):
         larger[length:] = fill
     return larger
+
+
+def with_room(array: Array, needed: int, fill: float | Array = 0) -> Array:
+    """The array if it has `needed` elements, or rows; otherwise a larger copy."""
+    if needed <= len(array):
+        return array
+    return grown(array, capacity_for(needed, len(array)), fill)
 
 
 def spared(needed: int, spare: int) -> int:

@@ -23,10 +23,10 @@ from rewake.operators.columns.arrays import (
     Bytes,
     Int64s,
     arrow_array,
-    capacity_for,
     grown,
     spared,
     values_view,
+    with_room,
 )
 from rewake.operators.columns.byte_rows import copy_rows, offsets_of
 
@@ -240,8 +240,7 @@ class _BytesColumn:
             offsets, self._arena = self._gathered(slots)
             self._starts[slots] = offsets[:-1]
             self._used = self._live
-        if self._used + added > self._arena.size:
-            self._arena = grown(self._arena, capacity_for(self._used + added, self._arena.size))
+        self._arena = with_room(self._arena, self._used + added)
 
     def clear(self, slots: Array) -> None:
         self._live -= int(self._lengths[slots].sum())
