@@ -49,6 +49,23 @@ def spared(needed: int, spare: int) -> int:
     return 2 * needed + spare
 
 
+def dtype_of(kind: pa.DataType) -> np.dtype[Any] | None:
+    """The numpy type of the values of a column of fixed width; None for others.
+
+    Truth values, which Arrow keeps as bits, are bytes here: cast them before they are viewed.
+    """
+    types = pa.types
+    if types.is_boolean(kind):
+        return np.dtype(np.int8)
+    if types.is_floating(kind) and not types.is_float16(kind):
+        return np.dtype(f"f{kind.bit_width // 8}")
+    if types.is_unsigned_integer(kind):
+        return np.dtype(f"u{kind.bit_width // 8}")
+    if types.is_integer(kind) or (types.is_temporal(kind) and not types.is_interval(kind)):
+        return np.dtype(f"i{kind.bit_width // 8}")
+    return None
+
+
 def values_view(array: pa.Array, dtype: npt.DTypeLike) -> Array:
     """The value buffer of a fixed-width Arrow array as numpy, without a copy."""
     kind = np.dtype(dtype)

@@ -26,6 +26,7 @@ from rewake.operators.columns.arrays import (
     Int32s,
     Int64s,
     arrow_array,
+    dtype_of,
     spared,
     values_view,
 )
@@ -34,21 +35,6 @@ from rewake.operators.columns.key_tables import BytesTable, IntegerTable
 _DECIMAL_BYTES = 16
 # Keys that nobody needs are forgotten once there are this many more of them than of the others.
 SPARE_KEYS = 65_536
-
-
-def _storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of a fixed-width column's values, or None for variable width."""
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        letter = "f" if pa.types.is_floating(kind) else "i"
-        letter = "u" if pa.types.is_unsigned_integer(kind) else letter
-        return np.dtype(f"{letter}{kind.bit_width // 8}")
-    if pa.types.is_boolean(kind):
-        return np.dtype(np.int8)
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return np.dtype(np.int32)
-    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return np.dtype(np.int64)
-    return None
 
 
 def _is_variable(kind: pa.DataType) -> bool:
@@ -70,8 +56,8 @@ class KeyColumn:
         # Dictionaries are a transport encoding; their values are the keys.
         if pa.types.is_dictionary(self.kind):
             self.kind = self.kind.value_type
-        self.dtype = _storage_dtype(self.kind)
-        if pa.types.is_float16(self.kind) or (self.dtype is None and not _is_variable(self.kind)):
+        self.dtype = dtype_of(self.kind)
+        if self.dtype is None and not _is_variable(self.kind):
             raise SchemaMismatch(
                 f"column {self.name!r} of type {field.type} cannot be a key; integers, floats, "
                 "decimals of up to 38 digits, booleans, dates, times, timestamps, strings and "

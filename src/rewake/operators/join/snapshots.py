@@ -20,10 +20,10 @@ from rewake.operators.columns.arrays import Array, Int64s
 from rewake.operators.columns.values import TimeColumn
 from rewake.operators.join.parts import KINDS, MARK
 from rewake.operators.join.tuples import HeldTuples
+from rewake.operators.kit.batches import read_batch
 from rewake.operators.kit.footprints import frames_of
 from rewake.operators.stateful import StoredParts
 
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError)
 _FLAGS = [pa.field("position", pa.int64()), pa.field("settled", pa.bool_())]
 
 
@@ -115,7 +115,9 @@ def tuples_of(
         if len(piece):
             raise DamagedFrame("the mark of a sealed pane has tuples")
         return None
-    batch = _batch(piece, schema)
+    # A copy: what is in a frame is not aligned.
+    wrong = "a pane of a join is not a batch of its input"
+    batch = read_batch(bytes(piece), _stored_schema(schema), wrong)
     if batch.num_rows == 0 or batch.column(0).null_count or batch.column(1).null_count:
         raise DamagedFrame("a pane of a join without tuples, or with tuples without positions")
     positions = batch.column(0).to_numpy()
@@ -129,16 +131,6 @@ def tuples_of(
     tuples = pa.RecordBatch.from_arrays(batch.columns[2:], schema=schema)
     _check_times(tuples, int(positions[0]), int(parts.numbers[place]), time, within)
     return PartTuples(tuples, positions, settled)
-
-
-def _batch(piece: memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    try:
-        # A copy: what is in a frame is not aligned.
-        batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(piece)), _stored_schema(schema))
-        batch.validate(full=True)
-    except _UNREADABLE as error:
-        raise DamagedFrame(f"a pane of a join is not a batch of its input: {error}") from error
-    return batch
 
 
 def _check_times(

@@ -23,6 +23,7 @@ from rewake.operators.columns.arrays import (
     Bytes,
     Int64s,
     arrow_array,
+    dtype_of,
     grown,
     spared,
     values_view,
@@ -63,20 +64,6 @@ def state_fields(state: Mapping[str, Any]) -> tuple[StateField, ...]:
         _column_of(field)
         fields.append(field)
     return tuple(fields)
-
-
-def _dtype_of(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of a fixed-width column's values; None for others."""
-    types = pa.types
-    if types.is_boolean(kind):
-        return np.dtype(np.int8)
-    if types.is_floating(kind) and not types.is_float16(kind):
-        return np.dtype(f"f{kind.bit_width // 8}")
-    if types.is_unsigned_integer(kind):
-        return np.dtype(f"u{kind.bit_width // 8}")
-    if types.is_integer(kind) or (types.is_temporal(kind) and not types.is_interval(kind)):
-        return np.dtype(f"i{kind.bit_width // 8}")
-    return None
 
 
 def _valid(array: pa.Array) -> Array | None:
@@ -277,11 +264,11 @@ def _checked(array: pa.Array) -> pa.Array:
 
 def _column_of(field: StateField) -> _Column:
     kind = field.kind
-    dtype, types = _dtype_of(kind), pa.types
+    dtype, types = dtype_of(kind), pa.types
     if dtype is not None:
         return _FixedColumn(kind, dtype)
     if types.is_list(kind):
-        item = _dtype_of(kind.value_type)
+        item = dtype_of(kind.value_type)
         if item is not None and not types.is_boolean(kind.value_type):
             return _BytesColumn(field, item)
     text = types.is_string(kind) or types.is_large_string(kind)
