@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from program_cases import ProgramCase, ProgramLife, ProgramOutput, built, output_of
 
 from rewake.model.stream_event import END_OF_TIME
+from rewake.operators.columns import keys as key_columns
 from rewake.operators.fragment import FragmentProgram, OutputRoute
-from rewake.operators.keyed import parts as keyed_parts
 from rewake.operators.keyed.operator import KeyedProcess, ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
@@ -160,7 +160,7 @@ class KeyedProgram(ProgramCase):
 
 def forgetting_keys(case: Case) -> Any:
     """While in this context, keys without a part are forgotten as the case says."""
-    return mock.patch.object(keyed_parts, "_SPARE_KEYS", -1 if case.forgetful else 65_536)
+    return mock.patch.object(key_columns, "SPARE_KEYS", -1 if case.forgetful else 65_536)
 
 
 def as_case(kind: type, case: Case, **rest: Any) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sort_runs import SIZES, Line, some_marks
 
 from rewake.model.stream_event import END_OF_TIME
-from rewake.operators.resampling import operator as resampling
+from rewake.operators.columns import keys as key_columns
 from rewake.operators.resampling import tuples as resampling_tuples
 from rewake.operators.resampling.answers import Windows
 from rewake.operators.resampling.operator import ResampleSpec
@@ -38,7 +38,7 @@ class ResampleCase:
         """While in this context, those sizes are as the case says."""
         stack = ExitStack()
         stack.enter_context(mock.patch.object(resampling_tuples, "_SPARE_ROWS", self.spare))
-        stack.enter_context(mock.patch.object(resampling, "_SPARE_KEYS", self.keys))
+        stack.enter_context(mock.patch.object(key_columns, "SPARE_KEYS", self.keys))
         return stack
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sort_runs import SIZES, Line, some_marks
 
 from rewake.model.stream_event import END_OF_TIME
+from rewake.operators.columns import keys as key_columns
 from rewake.operators.sorting import buffers
 from rewake.operators.sorting import operator as sorting
 from rewake.operators.sorting.operator import SortSpec
@@ -38,9 +39,10 @@ class SortCase:
     def patched(self) -> ExitStack:
         """While in this context, those sizes are as the case says."""
         stack = ExitStack()
-        names = {"_LEAST_BLOCK": self.block, "_SPARE_ROWS": self.spare, "_SPARE_KEYS": self.keys}
+        names = {"_LEAST_BLOCK": self.block, "_SPARE_ROWS": self.spare}
         for name, value in names.items():
             stack.enter_context(mock.patch.object(sorting, name, value))
+        stack.enter_context(mock.patch.object(key_columns, "SPARE_KEYS", self.keys))
         stack.enter_context(mock.patch.object(buffers, "_MANY", self.many))
         return stack
 

@@ -31,7 +31,7 @@ from program_cases import ProgramCase, ProgramLife, lives_of, run
 from test_approaches import PRECISE, check_no_crash_shows, check_same
 
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
-from rewake.operators.session import operator as sessions
+from rewake.operators.columns import keys as key_columns
 from rewake.operators.session.operator import Sessions, SessionSpec
 from rewake.operators.session.window import session
 from rewake.oracle.aggregates import results_of
@@ -84,7 +84,7 @@ def scattered(draw: st.DrawFn) -> ProgramCase:
 
 def forgetting_keys(case: Case) -> Any:
     """While in this context, keys without sessions are forgotten as the case says."""
-    return mock.patch.object(sessions, "_SPARE_KEYS", -1 if case.forgetful else 65_536)
+    return mock.patch.object(key_columns, "SPARE_KEYS", -1 if case.forgetful else 65_536)
 
 
 # --- the oracle ------------------------------------------------------------------------------

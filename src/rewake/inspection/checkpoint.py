@@ -27,6 +27,7 @@ from rewake.log.log import Log
 from rewake.model.errors import DamagedFrame, DamagedLog, NotALog, SchemaMismatch
 from rewake.operators.columns.arrays import Int64s
 from rewake.operators.columns.keys import GroupBy
+from rewake.operators.kit.footprints import key_ids_of
 from rewake.operators.stateful import StoredParts
 from rewake.recovery.eventual.reading import EventualCheckpoint
 
@@ -138,17 +139,7 @@ def _keys(
         return unknown
     try:
         table = GroupBy(made.schema, made.spec.by, refuse_nulls=False).table
-        layout = [column.dtype for column in table.pack(np.zeros(0, np.int32))]
-        ids = [np.zeros(0, np.int32)]
-        for stored in parts:
-            for columns, rows, total in zip(
-                stored.columns, stored.rows, stored.totals, strict=True
-            ):
-                packed = columns[: len(layout)]
-                if [column.dtype for column in packed] != layout:
-                    return unknown  # compiled code must see no other columns
-                ids.append(table.unpack(packed, rows, total))
-        arrays = table.columns(np.concatenate(ids)[chosen])
+        arrays = table.columns(key_ids_of(table, parts)[chosen])
     except (DamagedFrame, SchemaMismatch, KeyError, ValueError, pa.ArrowException):
         return unknown  # the metadata describes another operator
     keys: list[dict[str, Any]] = pa.RecordBatch.from_arrays(

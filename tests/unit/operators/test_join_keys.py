@@ -42,8 +42,8 @@ def test_keys_are_equal_exactly_when_all_their_columns_are(kinds: tuple[str, ...
     ]
     keys = JoinKeys([pa.field("k", column.type) for column in columns])
     numbers = numbers_of(keys, columns)
-    assert len(set(numbers)) == len(numbers) == keys.size
-    assert max(numbers) < keys.limit
+    assert len(set(numbers)) == len(numbers) == keys.table.size
+    assert max(numbers) < keys.table.id_limit
     assert numbers_of(keys, columns) == numbers
 
 
@@ -54,16 +54,16 @@ def test_a_key_with_a_null_in_it_has_no_number_and_takes_none(kind: pa.DataType)
     columns = [columns[0].cast(pa.int32()), columns[1].cast(kind)]
     numbers = numbers_of(keys, columns)
     assert [number == NO_KEY for number in numbers] == [True, True, False, True]
-    assert keys.size == 1
+    assert keys.table.size == 1
 
 
 def test_the_number_of_a_forgotten_key_is_given_again() -> None:
     keys = JoinKeys([pa.field("a", pa.int32()), pa.field("b", pa.int32())])
     first = numbers_of(keys, [pa.array([1, 2, 3], pa.int32())] * 2)
-    live = np.zeros(keys.limit, np.bool_)
+    live = np.zeros(keys.table.id_limit, np.bool_)
     live[first[1]] = True
-    keys.keep(live)
-    assert keys.size == 1
+    keys.table.keep(live)
+    assert keys.table.size == 1
     again = numbers_of(keys, [pa.array([2, 7, 8], pa.int32())] * 2)
     assert again[0] == first[1]
     assert sorted(again[1:]) == sorted([first[0], first[2]])

@@ -144,7 +144,7 @@ def _with(columns, place, column):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda c: c[:2], "other columns than a join writes"),
+        (lambda c: c[:2], "other columns than the log"),
         (lambda c: _with(c, 0, c[0].astype(np.int16)), "other columns"),
         (lambda c: _with(c, 1, c[1][:-1]), "rows long"),
         (lambda c: _with(c, 0, np.full_like(c[0], 4)), "neither a pane nor a mark"),

@@ -18,7 +18,7 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
-from rewake.operators.resampling import operator as resampling
+from rewake.operators.columns import keys as key_columns
 from rewake.operators.resampling.operator import ResampleSpec
 from rewake.operators.stateful import StoredParts
 
@@ -430,7 +430,7 @@ def test_a_damaged_snapshot_is_refused(place, change):
 
 def test_keys_that_wait_are_not_forgotten(monkeypatch):
     """Only those are of which nothing is kept."""
-    monkeypatch.setattr(resampling, "_SPARE_KEYS", -1000)
+    monkeypatch.setattr(key_columns, "SPARE_KEYS", -1000)
     one = operator(on=("key",))
     for key in range(5):
         one.process(values(key, (40, key), mark=key, key=key))

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.errors import DamagedFrame
+from rewake.operators.kit.batches import read_batch
 
 __all__ = ["rows_of"]
 
@@ -15,14 +16,8 @@ def rows_of(frame: Frame, output: int, schema: pa.Schema, path: str) -> pa.Recor
     payload = frame.section(SectionKind.RESULTS, output)
     if payload is None:
         return None
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise DamagedFrame(
-            f"the results of frame {frame.sequence} in {path} are not a batch of the stream's "
-            f"columns ({', '.join(schema.names)}): {error}"
-        ) from error
+    wrong = f"the results of frame {frame.sequence} in {path} are not a batch of the stream's "
+    batch = read_batch(payload, schema, f"{wrong}columns ({', '.join(schema.names)})")
     if batch.num_rows > frame.tuples:
         raise DamagedFrame(
             f"frame {frame.sequence} in {path} counts {frame.tuples} tuples and holds "

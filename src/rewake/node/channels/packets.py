@@ -10,6 +10,7 @@ from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import BadPeer, DamagedFrame
 from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.node.messages import Packet
+from rewake.operators.kit.batches import read_batch
 
 
 def packet_of(event: StreamEvent) -> Packet:
@@ -28,14 +29,9 @@ def event_of(packet: Packet, schema: pa.Schema, *, from_client: bool = False) ->
     """
     if not packet.rows:
         return StreamEvent(packet.end, no_tuples(schema), packet.watermark, packet.start)
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(packet.payload), schema)
-        batch.validate(full=from_client)
-    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise BadPeer(
-            f"the packet at positions {packet.start} to {packet.end} holds no batch of the "
-            f"stream's columns ({', '.join(schema.names)}): {error}"
-        ) from error
+    wrong = f"the packet at positions {packet.start} to {packet.end} holds no batch of the stream's"
+    wrong += f" columns ({', '.join(schema.names)})"
+    batch = read_batch(packet.payload, schema, wrong, BadPeer, full=from_client)
     rows = batch.num_rows
     if packet.rows not in (-1, rows) or rows > packet.end - packet.start:
         raise BadPeer(

@@ -20,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import (
-    DamagedFrame,
     InvalidWindow,
     ReplayMismatch,
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
+from rewake.model.stream_event import TIME_LIMIT, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregate.aggregation import Aggregation
 from rewake.operators.aggregate.descriptions import (
@@ -42,7 +41,8 @@ from rewake.operators.columns.byte_rows import check_state, chosen_state
 from rewake.operators.columns.keys import GroupBy
 from rewake.operators.columns.values import TimeColumn, clamped, field_of
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
-from rewake.operators.stateful import Outcome, StoredParts
+from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
+from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import plain_schema
 from rewake.operators.windows.count_routing import CountRouter
 from rewake.operators.windows.routing import PartRows, Router, Routing
@@ -59,8 +59,6 @@ from rewake.operators.windows.time_routing import TimeRouter
 from rewake.operators.windows.tumbling_routing import TumblingCountRouter
 
 _NO_TIMES = np.zeros(0, np.int64)
-# Keys without open windows are forgotten once there are this many more of them than live ones.
-_SPARE_KEYS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +302,7 @@ class Aggregate:
         columns = self._aggregation.run(event.batch, event.position, routing)
         results = self._results(routing, columns)
         late = self._late(event, routing)
-        self._forget_idle_keys()
+        self._keys.table.forget_idle(self._router.live_keys, self._router.key_is_live)
         return Outcome(
             results=results,
             late=late,
@@ -387,11 +385,6 @@ class Aggregate:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.late_schema)
 
-    def _forget_idle_keys(self) -> None:
-        live = self._router.live_keys
-        if self._keys.table.size > 2 * live + _SPARE_KEYS:
-            self._keys.table.keep(self._router.key_is_live(self._keys.table.id_limit))
-
     # --- footprints --------------------------------------------------------------------------
 
     def ids_of(self, slots: Array) -> Int64s:
@@ -424,11 +417,10 @@ class Aggregate:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
-        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
-            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        check_clocks(clock)
         self.late_tuples = late_tuples
         self._router.clock = clock
-        nothing = np.zeros(0, np.int32)
+        nothing = NO_SLOTS
         self._keys.table.reserve(openings.ids.size + snapshots.ids.size)
         opened, _ = self._stored_rows(
             openings, self.opening_columns(nothing), len(self._router.opening_columns(nothing))
@@ -440,8 +432,7 @@ class Aggregate:
         self._aggregation.ensure(self._router.capacity)
         if closed.ids.size:
             self._aggregation.restore(slots[opened.ids.size :], state)
-        self._applied = np.zeros(self._router.capacity, np.int64)
-        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._applied = seen_by_slot(openings, snapshots, slots, self._router.capacity)
         return slots
 
     def _stored_rows(
@@ -449,16 +440,10 @@ class Aggregate:
     ) -> tuple[PartRows, list[Array]]:
         """Key ids and router columns of stored parts, and what is left: the aggregates' state.
 
-        `layout` shows which columns this operator writes; compiled code must see no others.
+        `layout` shows which columns this operator writes.
         """
         width = self._keys.table.footprint_columns
-        kinds = [column.dtype for column in layout]
-        for columns, total in zip(parts.columns, parts.totals, strict=True):
-            if [column.dtype for column in columns] != kinds:
-                raise DamagedFrame(
-                    "a footprint has other columns than this operator writes; the log belongs to "
-                    "another operator, or to another version of it"
-                )
+        for columns, _, total in frames_of(parts, layout):
             check_state(columns[width:], total)
         frames = [columns[:width] for columns in parts.columns]
         keys = self._keys.table.unpack_all(frames, parts.rows, parts.totals)

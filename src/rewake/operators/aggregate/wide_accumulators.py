@@ -29,7 +29,7 @@ from rewake.operators.aggregate.wide_kernels import (
     run_pair_arrival,
     run_text_extreme,
 )
-from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, grown, with_room
 from rewake.operators.columns.byte_rows import gathered
 from rewake.operators.columns.wide import (
     DecimalColumn,
@@ -45,17 +45,6 @@ _SPARE_BYTES = 1 << 20
 _NO_TEXT = (0, -1)
 
 
-def _widened(state: Int64s, capacity: int, identity: Int64s) -> Int64s:
-    """The same with room for part slots below `capacity`."""
-    if capacity <= len(state):
-        return state
-    larger = np.zeros((capacity, 2), np.int64)
-    larger[: len(state)] = state
-    if identity.any():
-        larger[len(state) :] = identity
-    return larger
-
-
 class _Decimals:
     """A decimal for each part."""
 
@@ -65,7 +54,7 @@ class _Decimals:
 
     def ensure(self, capacity: int) -> None:
         """Make room for part slots below `capacity`."""
-        self._state = _widened(self._state, capacity, self._identity)
+        self._state = grown(self._state, capacity, self._identity)
 
     def snapshot(self, slots: Array) -> list[Array]:
         """The state of parts, in columns."""
@@ -162,7 +151,7 @@ class _Texts:
 
     def ensure(self, capacity: int) -> None:
         """Make room for part slots below `capacity`."""
-        self._state = _widened(self._state, capacity, self._identity)
+        self._state = grown(self._state, capacity, self._identity)
 
     def _admitted(self, values: TextValues) -> Int64s:
         """Put texts into the arena; where each of them lies, and how long it is."""
@@ -171,8 +160,7 @@ class _Texts:
         if self._used > self._swept_at:
             self._sweep()
         used = self._used + stop - start
-        if used > self._arena.size:
-            self._arena = grown(self._arena, capacity_for(used, self._arena.size))
+        self._arena = with_room(self._arena, used)
         self._arena[self._used : used] = data[start:stop]
         pairs = np.empty((ends.size - 1, 2), np.int64)
         np.add(ends[:-1], self._used - start, out=pairs[:, 0])

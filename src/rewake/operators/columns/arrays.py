@@ -19,18 +19,51 @@ def capacity_for(needed: int, current: int) -> int:
     return max(needed, current + current // 2, 1024)
 
 
-def grown(array: Array, capacity: int, fill: float | int = 0) -> Array:
-    """A copy of `array` with `capacity` elements, the new ones `fill`.
+def grown(array: Array, capacity: int, fill: float | Array = 0) -> Array:
+    """A copy of `array` with `capacity` elements, or rows, the new ones `fill`.
 
     Zero fill comes from untouched pages, so spare capacity takes no memory until it is used.
     """
-    if capacity <= array.size:
+    length = len(array)
+    if capacity <= length:
         return array
-    larger = np.zeros(capacity, array.dtype)
-    larger[: array.size] = array
-    if fill:
-        larger[array.size :] = fill
+    larger = np.zeros((capacity, *array.shape[1:]), array.dtype)
+    larger[:length] = array
+    if np.any(fill):
+        larger[length:] = fill
     return larger
+
+
+def with_room(array: Array, needed: int, fill: float | Array = 0) -> Array:
+    """The array if it has `needed` elements, or rows; otherwise a larger copy."""
+    if needed <= len(array):
+        return array
+    return grown(array, capacity_for(needed, len(array)), fill)
+
+
+def spared(needed: int, spare: int) -> int:
+    """How many may be kept where so many are needed.
+
+    Looking for those that nobody needs costs what is kept; by then at least half can be forgotten.
+    """
+    return 2 * needed + spare
+
+
+def dtype_of(kind: pa.DataType) -> np.dtype[Any] | None:
+    """The numpy type of the values of a column of fixed width; None for others.
+
+    Truth values, which Arrow keeps as bits, are bytes here: cast them before they are viewed.
+    """
+    types = pa.types
+    if types.is_boolean(kind):
+        return np.dtype(np.int8)
+    if types.is_floating(kind) and not types.is_float16(kind):
+        return np.dtype(f"f{kind.bit_width // 8}")
+    if types.is_unsigned_integer(kind):
+        return np.dtype(f"u{kind.bit_width // 8}")
+    if types.is_integer(kind) or (types.is_temporal(kind) and not types.is_interval(kind)):
+        return np.dtype(f"i{kind.bit_width // 8}")
+    return None
 
 
 def values_view(array: pa.Array, dtype: npt.DTypeLike) -> Array:

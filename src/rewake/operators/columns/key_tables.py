@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, grown, with_room
 from rewake.operators.columns.prefetch import AHEAD, prefetch
 
 _SMALLEST = 1024
@@ -325,10 +325,7 @@ class IntegerTable(_Table):
             if done == keys.size:
                 return ids
             self._grow_entries_if_full()
-            if self.id_limit == self._values.size:
-                self._values = grown(
-                    self._values, capacity_for(self.id_limit + 1, self._values.size)
-                )
+            self._values = with_room(self._values, self.id_limit + 1)
 
     def reserve(self, more: int) -> None:
         """Make room for so many further keys at once."""
@@ -414,13 +411,9 @@ class BytesTable(_Table):
             self._make_room(int(offsets[rows[done] + 1] - offsets[rows[done]]))
 
     def _make_room(self, length: int) -> None:
-        if self.id_limit == self._starts.size:
-            capacity = capacity_for(self.id_limit + 1, self._starts.size)
-            self._starts = grown(self._starts, capacity)
-            self._lengths = grown(self._lengths, capacity)
-        needed = int(self._counts[_ARENA]) + length
-        if needed > self._arena.size:
-            self._arena = grown(self._arena, capacity_for(needed, self._arena.size))
+        self._starts = with_room(self._starts, self.id_limit + 1)
+        self._lengths = with_room(self._lengths, self.id_limit + 1)
+        self._arena = with_room(self._arena, int(self._counts[_ARENA]) + length)
 
     def rows(self, ids: Array) -> tuple[Int64s, Bytes]:
         """Offsets and bytes of the keys that have these ids."""

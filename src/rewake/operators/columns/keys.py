@@ -20,25 +20,21 @@ import pyarrow.compute as pc
 from numba import njit
 
 from rewake.model.errors import DamagedFrame, NullKey, SchemaMismatch
-from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, arrow_array, values_view
+from rewake.operators.columns.arrays import (
+    Array,
+    Bytes,
+    Int32s,
+    Int64s,
+    arrow_array,
+    dtype_of,
+    spared,
+    values_view,
+)
 from rewake.operators.columns.key_tables import BytesTable, IntegerTable
 
 _DECIMAL_BYTES = 16
-
-
-def _storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of a fixed-width column's values, or None for variable width."""
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        letter = "f" if pa.types.is_floating(kind) else "i"
-        letter = "u" if pa.types.is_unsigned_integer(kind) else letter
-        return np.dtype(f"{letter}{kind.bit_width // 8}")
-    if pa.types.is_boolean(kind):
-        return np.dtype(np.int8)
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return np.dtype(np.int32)
-    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return np.dtype(np.int64)
-    return None
+# Keys that nobody needs are forgotten once there are this many more of them than of the others.
+SPARE_KEYS = 65_536
 
 
 def _is_variable(kind: pa.DataType) -> bool:
@@ -60,8 +56,8 @@ class KeyColumn:
         # Dictionaries are a transport encoding; their values are the keys.
         if pa.types.is_dictionary(self.kind):
             self.kind = self.kind.value_type
-        self.dtype = _storage_dtype(self.kind)
-        if pa.types.is_float16(self.kind) or (self.dtype is None and not _is_variable(self.kind)):
+        self.dtype = dtype_of(self.kind)
+        if self.dtype is None and not _is_variable(self.kind):
             raise SchemaMismatch(
                 f"column {self.name!r} of type {field.type} cannot be a key; integers, floats, "
                 "decimals of up to 38 digits, booleans, dates, times, timestamps, strings and "
@@ -218,25 +214,50 @@ def _validity(array: pa.Array) -> Array:
     return flags
 
 
-class IntegerKeys:
-    """Keys of one fixed-width column.  Footprint columns: values, rows that are null."""
+class InternedKeys:
+    """Keys with the ids that a table has given them."""
 
-    footprint_columns = 2
-
-    def __init__(self, column: KeyColumn) -> None:
-        self._column = column
-        dtype = column.stored_dtype
-        self._table = IntegerTable(narrow=dtype.kind == "i" and dtype.itemsize <= 4)
+    _table: IntegerTable | BytesTable
 
     @property
     def size(self) -> int:
-        """How many keys are known, not counting null, whose id is always 0."""
+        """How many keys are known; a null that is a key by itself is always, and does not count."""
         return self._table.size
 
     @property
     def id_limit(self) -> int:
         """All ids are below this."""
         return self._table.id_limit
+
+    def reserve(self, keys: int) -> None:
+        """Make room for so many keys at once."""
+        self._table.reserve(keys)
+
+    def keep(self, live: Array) -> None:
+        """Forget the keys whose id is not marked in `live`; their ids are given again."""
+        self._table.keep(live)
+
+    def forget_idle(self, needed: int, live: Callable[[int], Array]) -> None:
+        """Forget all keys but the `needed` ones, if that are many.
+
+        `live` says of each id below a limit whether it is one of them.
+        """
+        if self.size > spared(needed, SPARE_KEYS):
+            self.keep(live(self.id_limit))
+
+
+class IntegerKeys(InternedKeys):
+    """Keys of one fixed-width column.  Footprint columns: values, rows that are null.
+
+    The id of null is always 0.
+    """
+
+    footprint_columns = 2
+
+    def __init__(self, column: KeyColumn) -> None:
+        self._column = column
+        dtype = column.stored_dtype
+        self._table: IntegerTable = IntegerTable(narrow=dtype.kind == "i" and dtype.itemsize <= 4)
 
     def intern(self, columns: Sequence[pa.Array]) -> Int32s:
         """Ids of the keys in these columns; unknown keys get one."""
@@ -297,33 +318,15 @@ class IntegerKeys:
         ids[valid] = self._table.intern(keys[valid])
         return ids
 
-    def reserve(self, keys: int) -> None:
-        """Make room for so many keys at once."""
-        self._table.reserve(keys)
 
-    def keep(self, live: Array) -> None:
-        """Forget the keys whose id is not marked in `live`."""
-        self._table.keep(live)
-
-
-class RowKeys:
+class RowKeys(InternedKeys):
     """Keys of several columns, or of a variable-width one.  Footprint columns: offsets, bytes."""
 
     footprint_columns = 2
 
     def __init__(self, columns: Sequence[KeyColumn]) -> None:
         self._columns = list(columns)
-        self._table = BytesTable()
-
-    @property
-    def size(self) -> int:
-        """How many keys are known."""
-        return self._table.size
-
-    @property
-    def id_limit(self) -> int:
-        """All ids are below this."""
-        return self._table.id_limit
+        self._table: BytesTable = BytesTable()
 
     def intern(self, columns: Sequence[pa.Array]) -> Int32s:
         """Ids of the keys in these columns; unknown keys get one."""
@@ -400,18 +403,13 @@ class RowKeys:
         found = [self.unpack(*each) for each in zip(frames, rows, totals, strict=True)]
         return np.concatenate([np.zeros(0, np.int32), *found])
 
-    def reserve(self, keys: int) -> None:
-        """Make room for so many keys at once."""
-        self._table.reserve(keys)
-
-    def keep(self, live: Array) -> None:
-        """Forget the keys whose id is not marked in `live`."""
-        self._table.keep(live)
-
 
 def _check_row(whole: bool, column: KeyColumn) -> None:
     if not whole:
         raise DamagedFrame(f"a footprint's key bytes end before column {column.name!r}")
+
+
+KeyTable = IntegerKeys | RowKeys
 
 
 class GroupBy:
@@ -424,9 +422,7 @@ class GroupBy:
         columns = self._columns = [KeyColumn(schema.field(name)) for name in by]
         self.fields = [pa.field(column.name, column.kind) for column in columns]
         one_integer = len(columns) == 1 and columns[0].dtype is not None
-        self.table: IntegerKeys | RowKeys = (
-            IntegerKeys(columns[0]) if one_integer else RowKeys(columns)
-        )
+        self.table: KeyTable = IntegerKeys(columns[0]) if one_integer else RowKeys(columns)
 
     def _arrays(self, batch: pa.RecordBatch, position: int) -> list[pa.Array]:
         # Dictionaries are decoded first: their values may hold nulls that the indices do not show.

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rewake.model.errors import SchemaMismatch
 from rewake.model.near import did_you_mean
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
-from rewake.operators.columns.arrays import Array, Int64s, arrow_array, values_view
+from rewake.operators.columns.arrays import Array, Int64s, arrow_array, dtype_of, values_view
 
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -54,6 +54,7 @@ class ValueColumn:
         if pa.types.is_uint64(self.kind) or pa.types.is_float16(self.kind):
             self.numeric = self.ordered = False
         floating = self.ordered and pa.types.is_floating(self.kind)
+        self._stored = dtype_of(self.kind)
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if floating else np.int64)
 
     def _array(self, batch: pa.RecordBatch) -> pa.Array:
@@ -74,18 +75,15 @@ class ValueColumn:
         array = batch.column(self._place)
         if pa.types.is_boolean(self.kind):
             array = array.cast(pa.int8())
-        width = array.type.bit_width // 8
-        letter = "f" if pa.types.is_floating(self.kind) else "i"
-        letter = "u" if pa.types.is_unsigned_integer(self.kind) else letter
-        return values_view(array, f"{letter}{width}")
+        assert self._stored is not None, "whose values are not of one width is asked otherwise"
+        return values_view(array, self._stored)
 
     def to_arrow(self, values: Array, valid: Array | None) -> pa.Array:
         """Aggregated values as a column of the original type."""
         if pa.types.is_boolean(self.kind):
             return arrow_array(values.astype(np.int8), pa.int8(), valid).cast(pa.bool_())
-        letter = "f" if self.dtype.kind == "f" else "i"
-        narrow = values.astype(f"{letter}{self.kind.bit_width // 8}")
-        return arrow_array(narrow, self.kind, valid)
+        assert self._stored is not None, "whose values are not of one width is made otherwise"
+        return arrow_array(values.astype(self._stored), self.kind, valid)
 
 
 def _is_timelike(kind: pa.DataType) -> bool:

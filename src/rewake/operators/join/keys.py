@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.columns.key_tables import IntegerTable
-from rewake.operators.columns.keys import IntegerKeys, KeyColumn, RowKeys
+from rewake.operators.columns.keys import IntegerKeys, InternedKeys, KeyColumn, RowKeys
 
 __all__ = ["NO_KEY", "JoinKeys"]
 
@@ -23,21 +23,12 @@ NO_KEY = np.int32(-1)
 _WORD = 64
 
 
-class _PackedKeys:
+class _PackedKeys(InternedKeys):
     """Keys of several columns of integers that fit one word, in which each has its own bits."""
 
     def __init__(self, columns: Sequence[KeyColumn]) -> None:
         self._columns = list(columns)
-        self._table = IntegerTable()
-        self.keep = self._table.keep
-
-    @property
-    def size(self) -> int:
-        return self._table.size
-
-    @property
-    def id_limit(self) -> int:
-        return self._table.id_limit
+        self._table: IntegerTable = IntegerTable()
 
     def intern(self, arrays: Sequence[pa.Array]) -> Int32s:
         words: Int64s = np.zeros(len(arrays[0]), np.int64)
@@ -66,27 +57,13 @@ class JoinKeys:
     """The keys of both inputs, whose columns have the same types."""
 
     def __init__(self, fields: Sequence[pa.Field]) -> None:
-        self._table = _table([KeyColumn(field) for field in fields])
-
-    @property
-    def size(self) -> int:
-        """How many keys have a number."""
-        return self._table.size
-
-    @property
-    def limit(self) -> int:
-        """All numbers are below this."""
-        return self._table.id_limit
+        self.table = _table([KeyColumn(field) for field in fields])
 
     def numbers(self, columns: Sequence[pa.Array], valid: Array | None) -> Int32s:
         """The numbers of keys, `NO_KEY` where `valid` says that there is a null among them."""
         if valid is None:
-            return self._table.intern(columns)
+            return self.table.intern(columns)
         chosen = pa.array(valid)
         numbers = np.full(valid.size, NO_KEY, np.int32)
-        numbers[valid] = self._table.intern([column.filter(chosen) for column in columns])
+        numbers[valid] = self.table.intern([column.filter(chosen) for column in columns])
         return numbers
-
-    def keep(self, live: Array) -> None:
-        """Forget the keys whose number is not marked in `live`; their numbers are given again."""
-        self._table.keep(live)

@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch
-from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent
+from rewake.model.stream_event import TIME_LIMIT, StreamEvent
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.dead_letters import DEAD, dead_letters
 from rewake.operators.join.clock import DECIDED, UNNEEDED, JoinClock
@@ -44,6 +44,7 @@ from rewake.operators.join.parts import MARK, JoinParts
 from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
 from rewake.operators.join.snapshots import PartTuples, read_back, snapshots, tuples_of
 from rewake.operators.join.state import Found, JoinState, Pairs
+from rewake.operators.kit.footprints import check_clocks, seen_by_slot
 from rewake.operators.stateful import FURTHER_PORTS, NO_SLOTS, Emissions, Outcome, StoredParts
 from rewake.operators.stateless import plain_batch
 
@@ -349,11 +350,11 @@ class Join:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
-        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
-            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        check_clocks(clock)
         self.late_tuples = late_tuples
         self._clock.now = clock
-        opened, checked = read_back(openings, whole=False), read_back(snapshots, whole=True)
+        opened = read_back(openings, self.opening_columns(NO_SLOTS))
+        checked = read_back(snapshots, self.snapshot_columns(NO_SLOTS))
         kinds = np.concatenate([opened.kinds, checked.kinds])
         numbers = np.concatenate([opened.numbers, checked.numbers])
         self._check_open(kinds, numbers)
@@ -364,8 +365,7 @@ class Join:
             tuples = tuples_of(checked, place, schema, time, self._inputs.within)
             if tuples is not None:
                 self._replayed[side].append(tuples)
-        self._applied = np.zeros(self.opened_at.size, np.int64)
-        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._applied = seen_by_slot(openings, snapshots, slots, self.opened_at.size)
         return slots
 
     def _check_open(self, kinds: Array, numbers: Int64s) -> None:

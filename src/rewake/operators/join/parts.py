@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rewake.model.errors import DamagedFrame
-from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, grown
+from rewake.operators.kit.slots import SlotPool
 
 # What a part is: a pane of input 0 or 1, or a mark of such a pane.
 MARK = 2
@@ -32,32 +33,28 @@ class Slots:
         self.opened_at = np.zeros(0, np.int64)
         self.kinds = np.zeros(0, np.int8)
         self.numbers = np.zeros(0, np.int64)
-        self._free = np.zeros(0, np.int32)
-        self.used = 0
+        self._pool = SlotPool(np.zeros(1, np.int64), 0, self._grow)
+
+    @property
+    def used(self) -> int:
+        """How many parts there are."""
+        return self._pool.used
 
     def take(self, ids: Int64s, kinds: Array | int, numbers: Int64s) -> Int32s:
         """Slots for new parts."""
-        if ids.size > self._free.size:
-            self._grow(self.used + ids.size)
-        slots = self._free[: ids.size].copy()
-        self._free = self._free[ids.size :]
+        slots = self._pool.take(ids.size)
         self.opened_at[slots], self.kinds[slots], self.numbers[slots] = ids, kinds, numbers
-        self.used += ids.size
         return slots
 
-    def _grow(self, needed: int) -> None:
-        old = self.opened_at.size
-        capacity = capacity_for(needed, old)
+    def _grow(self, capacity: int) -> None:
         self.opened_at = grown(self.opened_at, capacity, -1)
         self.kinds = grown(self.kinds, capacity)
         self.numbers = grown(self.numbers, capacity)
-        self._free = np.concatenate([self._free, np.arange(old, capacity, dtype=np.int32)])
 
     def give_back(self, slots: Int32s) -> None:
         """The parts in these slots have ended."""
         self.opened_at[slots] = -1
-        self._free = np.concatenate([slots, self._free])
-        self.used -= slots.size
+        self._pool.give_back(slots)
 
 
 class Panes(NamedTuple):

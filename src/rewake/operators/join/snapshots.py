@@ -20,12 +20,10 @@ from rewake.operators.columns.arrays import Array, Int64s
 from rewake.operators.columns.values import TimeColumn
 from rewake.operators.join.parts import KINDS, MARK
 from rewake.operators.join.tuples import HeldTuples
+from rewake.operators.kit.batches import read_batch
+from rewake.operators.kit.footprints import frames_of
 from rewake.operators.stateful import StoredParts
 
-_KIND, _NUMBER, _SIZE, _BYTES = np.int8, np.int64, np.int64, np.uint8
-_OPENING = [np.dtype(each) for each in (_KIND, _NUMBER)]
-_SNAPSHOT = [np.dtype(each) for each in (_KIND, _NUMBER, _SIZE, _BYTES)]
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError)
 _FLAGS = [pa.field("position", pa.int64()), pa.field("settled", pa.bool_())]
 
 
@@ -56,7 +54,7 @@ def packed(held: HeldTuples, slots: Array) -> list[pa.Buffer]:
 
 def snapshots(kinds: Array, numbers: Int64s, slots: Array, held: list[HeldTuples]) -> list[Array]:
     """The snapshot columns of parts: what they are, and the tuples of those that are panes."""
-    sizes = np.zeros(slots.size, _SIZE)
+    sizes = np.zeros(slots.size, np.int64)
     pieces: list[pa.Buffer | bytes] = [b""] * slots.size
     for side, tuples in enumerate(held):
         own = np.flatnonzero(kinds == side)
@@ -64,7 +62,7 @@ def snapshots(kinds: Array, numbers: Int64s, slots: Array, held: list[HeldTuples
             for place, piece in zip(own.tolist(), packed(tuples, slots[own]), strict=True):
                 pieces[place] = piece
                 sizes[place] = len(piece)
-    data = np.frombuffer(b"".join(memoryview(piece) for piece in pieces), _BYTES)
+    data = np.frombuffer(b"".join(memoryview(piece) for piece in pieces), np.uint8)
     return [kinds, numbers, sizes, data]
 
 
@@ -81,21 +79,14 @@ class ReadBack(NamedTuple):
     pieces: list[memoryview]
 
 
-def read_back(parts: StoredParts, *, whole: bool) -> ReadBack:
-    """The parts in openings, or with `whole` in snapshots."""
-    kinds, numbers = [np.zeros(0, _KIND)], [np.zeros(0, _NUMBER)]
+def read_back(parts: StoredParts, layout: list[Array]) -> ReadBack:
+    """The parts in openings or snapshots, whose columns are those of `layout`."""
+    kinds, numbers = [layout[0]], [layout[1]]
     pieces: list[memoryview] = []
-    for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-        if [column.dtype for column in columns] != (_SNAPSHOT if whole else _OPENING):
-            raise DamagedFrame(
-                "a footprint has other columns than a join writes; the log belongs to another "
-                "operator, or to another version of it"
-            )
-        if any(column.size != total for column in columns[: 3 if whole else 2]):
-            raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
+    for columns, rows, _ in frames_of(parts, layout, slice(3)):
         kinds.append(columns[0][rows])
         numbers.append(columns[1][rows])
-        if whole:
+        if len(columns) > 2:
             pieces += _pieces(columns[2], columns[3], rows)
     found = ReadBack(
         parts.ids, parts.applied, np.concatenate(kinds), np.concatenate(numbers), pieces
@@ -124,7 +115,9 @@ def tuples_of(
         if len(piece):
             raise DamagedFrame("the mark of a sealed pane has tuples")
         return None
-    batch = _batch(piece, schema)
+    # A copy: what is in a frame is not aligned.
+    wrong = "a pane of a join is not a batch of its input"
+    batch = read_batch(bytes(piece), _stored_schema(schema), wrong)
     if batch.num_rows == 0 or batch.column(0).null_count or batch.column(1).null_count:
         raise DamagedFrame("a pane of a join without tuples, or with tuples without positions")
     positions = batch.column(0).to_numpy()
@@ -138,16 +131,6 @@ def tuples_of(
     tuples = pa.RecordBatch.from_arrays(batch.columns[2:], schema=schema)
     _check_times(tuples, int(positions[0]), int(parts.numbers[place]), time, within)
     return PartTuples(tuples, positions, settled)
-
-
-def _batch(piece: memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    try:
-        # A copy: what is in a frame is not aligned.
-        batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(piece)), _stored_schema(schema))
-        batch.validate(full=True)
-    except _UNREADABLE as error:
-        raise DamagedFrame(f"a pane of a join is not a batch of its input: {error}") from error
-    return batch
 
 
 def _check_times(

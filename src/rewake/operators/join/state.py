@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import TIME_LIMIT
-from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, spared
 from rewake.operators.dead_letters import diverts
 from rewake.operators.join.columns import PairCondition, Source
 from rewake.operators.join.index import KeyIndex
@@ -90,7 +90,7 @@ class JoinState:
     def _pieces(self, side: int, source: Source, keys: Int32s) -> Iterator[Found]:
         """The pairs in pieces, at least one."""
         for index in self._index:
-            index.ensure(self._inputs.keys.limit)
+            index.ensure(self._inputs.keys.table.id_limit)
         index = self._index[1 - side]
         begins, ends, total = index.ranges(keys, source.times, self._within)
         if self._condition is None or total == 0:
@@ -128,7 +128,7 @@ class JoinState:
     ) -> int:
         """Hold further tuples of an input; those older than `low` may be forgotten."""
         row = self.held[side].put(batch, positions, times, keys, slots)
-        self._index[side].ensure(self._inputs.keys.limit)
+        self._index[side].ensure(self._inputs.keys.table.id_limit)
         self._index[side].insert(keys, times, row, low)
         return row
 
@@ -159,21 +159,21 @@ class JoinState:
             if held.count > self._tuples_limit[side]:
                 live = held.view("times") >= lows[side]
                 needed = int(np.count_nonzero(live))
-                if held.count > _spared(needed):
+                if held.count > spared(needed, SPARE):
                     self._index[side].regroup(lows[side], 0, held.keep(live))
                 self._tuples_limit[side] = _next_look(held.count, needed)
-        if self._inputs.keys.size > self._keys_limit:
+        if self._inputs.keys.table.size > self._keys_limit:
             self._forget_keys(lows)
 
     def _forget_keys(self, lows: tuple[int, int]) -> None:
         """Only when nothing is left of a key may its number be given to another."""
-        table = self._inputs.keys
-        live = np.zeros(table.limit, np.bool_)
+        table = self._inputs.keys.table
+        live = np.zeros(table.id_limit, np.bool_)
         for held in self.held:
             keys = held.view("keys")
             live[keys[keys >= 0]] = True
         needed = int(np.count_nonzero(live))
-        if table.size > _spared(needed):
+        if table.size > spared(needed, SPARE):
             for side in (LEFT, RIGHT):
                 self._index[side].regroup(lows[side])
             table.keep(live)
@@ -184,17 +184,12 @@ def _together(pieces: Sequence[Pairs]) -> Pairs:
     return Pairs(*(np.concatenate(each) for each in zip(*pieces, strict=True)))
 
 
-def _spared(needed: int) -> int:
-    """How many may be held where so many are needed."""
-    return 2 * needed + SPARE
-
-
 def _next_look(held: int, needed: int) -> int:
     """How many must be held before it is worth looking again which are needed.
 
     A look costs what is held; there must be a quarter more for the next one to pay.
     """
-    return max(_spared(needed), held + held // 4)
+    return max(spared(needed, SPARE), held + held // 4)
 
 
 class _Rows:

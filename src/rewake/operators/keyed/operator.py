@@ -51,10 +51,11 @@ from rewake.operators.dead_letters import DEAD, check_on_error, diverts
 from rewake.operators.expressions.compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller
 from rewake.operators.keyed.grouping import grouped
-from rewake.operators.keyed.parts import KeyedParts, check_clocks
+from rewake.operators.keyed.parts import KeyedParts
 from rewake.operators.keyed.state import StateField
 from rewake.operators.keyed.turn import KeyedTurn, keyed_dead_schema
 from rewake.operators.keyed.vocabulary import EachKey, KeyedResult, KeyedTuples
+from rewake.operators.kit.footprints import check_clocks, seen_by_slot
 from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows.specs import slack_in_unit
@@ -469,7 +470,7 @@ class KeyedProcess:
         if late_tuples and not self.spec.route_late:
             raise DamagedFrame("late tuples are not routed here, but the log counts some")
         self.late_tuples = late_tuples
-        check_clocks(np.array([clock], np.int64))
+        check_clocks(clock)
         self.clock, self._ticked, parts = clock, clock, self._parts
         opened = parts.read(openings, whole=False)
         checked = parts.read(snapshots, whole=True)
@@ -486,8 +487,7 @@ class KeyedProcess:
         capacity = parts.opened_at.size
         self._floor = np.full(capacity, NO_TIME, np.int64)
         self._floor[slots] = np.concatenate([opened.clocks, checked.clocks])
-        self._applied = np.zeros(capacity, np.int64)
-        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._applied = seen_by_slot(openings, snapshots, slots, capacity)
         self._seen = np.ones(capacity, np.bool_)
         self._seen[opened.slots] = False
         return slots

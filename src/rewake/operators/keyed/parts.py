@@ -19,10 +19,8 @@ from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for,
 from rewake.operators.columns.keys import GroupBy
 from rewake.operators.keyed.calls import NO_TIMER
 from rewake.operators.keyed.state import StateColumns, StateField
+from rewake.operators.kit.footprints import check_clocks, frames_of
 from rewake.operators.stateful import NO_SLOTS, StoredParts
-
-# Keys that were forgotten are forgotten by the table, too, once there are this many more of them.
-_SPARE_KEYS = 65_536
 
 
 class ReadParts(NamedTuple):
@@ -105,9 +103,7 @@ class KeyedParts:
 
     def forget_idle_keys(self) -> None:
         """Forget keys that are not open, when there are too many of them."""
-        table = self.keys.table
-        if table.size > 2 * self.open_parts + _SPARE_KEYS:
-            table.keep(self.opened_at[: table.id_limit] >= 0)
+        self.keys.table.forget_idle(self.open_parts, lambda end: self.opened_at[:end] >= 0)
 
     # --- timers ------------------------------------------------------------------------------
 
@@ -144,24 +140,12 @@ class KeyedParts:
         return [*columns, *self.state.pack(slots)]
 
     def read(self, parts: StoredParts, *, whole: bool) -> ReadParts:
-        """Stored parts, CHECKs if `whole`, else OPENs; there is room for their keys then.
-
-        Compiled code must see no columns but those that this operator writes.
-        """
-        nothing = np.zeros(0, np.int32)
-        layout = self.snapshot_columns(nothing, 0) if whole else self.opening_columns(nothing)
-        dtypes = [column.dtype for column in layout]
+        """Stored parts, CHECKs if `whole`, else OPENs; there is room for their keys then."""
+        layout = self.snapshot_columns(NO_SLOTS, 0) if whole else self.opening_columns(NO_SLOTS)
         width = self.keys.table.footprint_columns
         border = width + (0 if not self._timed else 2 if whole else 1)
-        slots, times, states = [nothing], [np.zeros((2, 0), np.int64)], []
-        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-            if [column.dtype for column in columns] != dtypes:
-                raise DamagedFrame(
-                    "a footprint has other columns than this operator writes; the log belongs to "
-                    "another operator, or to another version of it"
-                )
-            if any(column.size != total for column in columns[width:border]):
-                raise DamagedFrame(f"the times of a footprint are not all {total} rows long")
+        slots, times, states = [NO_SLOTS], [np.zeros((2, 0), np.int64)], []
+        for columns, rows, total in frames_of(parts, layout, slice(width, border)):
             found = self.keys.table.unpack(columns[:width], rows, total)
             told = [column[rows] for column in columns[width:border]]
             untold = [np.full(rows.size, fill, np.int64) for fill in (NO_TIME, NO_TIMER)]
@@ -175,9 +159,3 @@ class KeyedParts:
         if np.any((timers != NO_TIMER) & ((timers >= TIME_LIMIT) | (timers <= -TIME_LIMIT))):
             raise DamagedFrame("a timer of the log is out of range")
         return ReadParts(np.concatenate(slots), clocks, timers, states)
-
-
-def check_clocks(clocks: Int64s) -> None:
-    """Refuse event times that no clock has shown."""
-    if np.any((clocks != NO_TIME) & ((clocks > TIME_LIMIT) | (clocks <= -TIME_LIMIT))):
-        raise DamagedFrame("an event time of the log is out of range")

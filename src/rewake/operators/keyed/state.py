@@ -23,9 +23,11 @@ from rewake.operators.columns.arrays import (
     Bytes,
     Int64s,
     arrow_array,
-    capacity_for,
+    dtype_of,
     grown,
+    spared,
     values_view,
+    with_room,
 )
 from rewake.operators.columns.byte_rows import copy_rows, offsets_of
 
@@ -62,20 +64,6 @@ def state_fields(state: Mapping[str, Any]) -> tuple[StateField, ...]:
         _column_of(field)
         fields.append(field)
     return tuple(fields)
-
-
-def _dtype_of(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of a fixed-width column's values; None for others."""
-    types = pa.types
-    if types.is_boolean(kind):
-        return np.dtype(np.int8)
-    if types.is_floating(kind) and not types.is_float16(kind):
-        return np.dtype(f"f{kind.bit_width // 8}")
-    if types.is_unsigned_integer(kind):
-        return np.dtype(f"u{kind.bit_width // 8}")
-    if types.is_integer(kind) or (types.is_temporal(kind) and not types.is_interval(kind)):
-        return np.dtype(f"i{kind.bit_width // 8}")
-    return None
 
 
 def _valid(array: pa.Array) -> Array | None:
@@ -234,13 +222,12 @@ class _BytesColumn:
         self._used += added
 
     def _make_room(self, added: int) -> None:
-        if self._used > 2 * self._live + _SPARE_BYTES:
+        if self._used > spared(self._live, _SPARE_BYTES):
             slots = np.flatnonzero(self._lengths)
             offsets, self._arena = self._gathered(slots)
             self._starts[slots] = offsets[:-1]
             self._used = self._live
-        if self._used + added > self._arena.size:
-            self._arena = grown(self._arena, capacity_for(self._used + added, self._arena.size))
+        self._arena = with_room(self._arena, self._used + added)
 
     def clear(self, slots: Array) -> None:
         self._live -= int(self._lengths[slots].sum())
@@ -277,11 +264,11 @@ def _checked(array: pa.Array) -> pa.Array:
 
 def _column_of(field: StateField) -> _Column:
     kind = field.kind
-    dtype, types = _dtype_of(kind), pa.types
+    dtype, types = dtype_of(kind), pa.types
     if dtype is not None:
         return _FixedColumn(kind, dtype)
     if types.is_list(kind):
-        item = _dtype_of(kind.value_type)
+        item = dtype_of(kind.value_type)
         if item is not None and not types.is_boolean(kind.value_type):
             return _BytesColumn(field, item)
     text = types.is_string(kind) or types.is_large_string(kind)

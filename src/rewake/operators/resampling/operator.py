@@ -45,20 +45,25 @@ from rewake.operators.dead_letters import (
     dead_letters,
     diverts,
 )
+from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
 from rewake.operators.resampling.answers import Answers
 from rewake.operators.resampling.panes import Panes
 from rewake.operators.resampling.rule import REQUESTS, VALUES, ResampleRule, check_rule
 from rewake.operators.resampling.tuples import Timed, TimedTuples
 from rewake.operators.sorting.order import place_of
 from rewake.operators.sorting.tuples import pack_tuples, unpack_tuples
-from rewake.operators.stateful import FURTHER_PORTS, Emissions, Outcome, StoredParts
+from rewake.operators.stateful import (
+    FURTHER_PORTS,
+    NO_IDS,
+    NO_SLOTS,
+    Emissions,
+    Outcome,
+    StoredParts,
+)
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows.specs import check_reach
 
 __all__ = ["Resample", "ResampleSpec"]
-
-# Keys without tuples are forgotten once there are this many more of them than tuples.
-_SPARE_KEYS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +283,15 @@ class Resample:
     def _forget_idle_keys(self) -> None:
         if self._keys is None:
             return
-        table, rows = self._keys[0].table, sum(each.rows for each in self._tuples)
-        if table.size > 2 * rows + _SPARE_KEYS:
-            live = np.zeros(table.id_limit, np.bool_)
-            for each in self._tuples:
-                live[each.ordered().keys] = True
-            table.keep(live)
+        rows = sum(each.rows for each in self._tuples)
+        self._keys[0].table.forget_idle(rows, self._has_tuples)
+
+    def _has_tuples(self, id_limit: int) -> Array:
+        """By key."""
+        live = np.zeros(id_limit, np.bool_)
+        for each in self._tuples:
+            live[each.ordered().keys] = True
+        return live
 
     # --- footprints --------------------------------------------------------------------------
 
@@ -319,16 +327,13 @@ class Resample:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
-        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
-            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        check_clocks(clock)
         self.clock, self.late_tuples = clock, late_tuples
-        nothing = np.zeros(0, np.int32)
-        opened = _marks(openings, self.opening_columns(nothing))
-        checked = _marks(snapshots, self.snapshot_columns(nothing))
+        opened = _marks(openings, self.opening_columns(NO_SLOTS))
+        checked = _marks(snapshots, self.snapshot_columns(NO_SLOTS))
         ids = np.concatenate([openings.ids, snapshots.ids])
         slots = self._panes.restore(ids, np.concatenate([opened, checked]))
-        self._applied = np.zeros(self._panes.ids.size, np.int64)
-        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._applied = seen_by_slot(openings, snapshots, slots, self._panes.ids.size)
         self._awaited = np.zeros(self._panes.ids.size, np.bool_)
         self._awaited[slots[: opened.size]] = True
         done = opened.size
@@ -388,14 +393,5 @@ class Resample:
 
 def _marks(parts: StoredParts, layout: list[Array]) -> Int64s:
     """The marks of stored panes, whose columns must be those of `layout`."""
-    marks = [np.zeros(0, np.int64)]
-    for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-        if [column.dtype for column in columns] != [column.dtype for column in layout]:
-            raise DamagedFrame(
-                "a footprint has other columns than this operator writes; the log belongs to "
-                "another operator, or to another version of it"
-            )
-        if any(column.size != total for column in columns[:2]):
-            raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
-        marks.append(columns[0][rows])
-    return np.concatenate(marks)
+    frames = frames_of(parts, layout, slice(2))
+    return np.concatenate([NO_IDS, *(columns[0][rows] for columns, rows, _ in frames)])

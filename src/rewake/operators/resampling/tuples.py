@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.stream_event import no_tuples
-from rewake.operators.columns.arrays import Int32s, Int64s
+from rewake.operators.columns.arrays import Int32s, Int64s, spared
 
 __all__ = ["Timed", "TimedTuples"]
 
@@ -87,7 +87,7 @@ class TimedTuples:
         """Tuples before `time` are not needed; they go when it is worth the effort."""
         if self.rows > self._enough:
             self.cut(time)
-            self._enough = 2 * self.rows + _SPARE_ROWS
+            self._enough = spared(self.rows, _SPARE_ROWS)
 
 
 def _joined(several: list[Timed]) -> Timed:

@@ -36,7 +36,7 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
-from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
+from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.operators.aggregate.aggregation import Aggregation
 from rewake.operators.aggregate.descriptions import function_to_json, function_words
 from rewake.operators.aggregate.functions import AggregateFunction, code_of, columns_that_matter
@@ -47,15 +47,13 @@ from rewake.operators.columns.keys import GroupBy
 from rewake.operators.columns.values import TimeColumn, clamped, places_of
 from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 from rewake.operators.expressions.compiler import no_column
+from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
 from rewake.operators.session.routing import RoutedSessions, SessionRouter
 from rewake.operators.session.window import SessionWindow
 from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows.routing import Routing
 from rewake.operators.windows.specs import slack_in_unit, slack_words
-
-# Keys without open sessions are forgotten once there are this many more of them than live ones.
-_SPARE_KEYS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +236,7 @@ class Sessions:
             others=self._aggregation.dead_letters(event.batch),
             unrepeatable_slots=flagged[router.opened_at[flagged] >= 0],
         )
-        self._forget_idle_keys()
+        self._keys.table.forget_idle(router.open_parts, lambda end: router.opened_at[:end] >= 0)
         return outcome
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
@@ -257,11 +255,6 @@ class Sessions:
         if not self.spec.route_late or not rows.size:
             return None
         return plain_batch(event.batch.take(pa.array(rows)))
-
-    def _forget_idle_keys(self) -> None:
-        table = self._keys.table
-        if table.size > 2 * self.open_parts + _SPARE_KEYS:
-            table.keep(self._router.opened_at[: table.id_limit] >= 0)
 
     # --- footprints --------------------------------------------------------------------------
 
@@ -296,47 +289,35 @@ class Sessions:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
-        _check_clocks(np.array([clock], np.int64))
+        check_clocks(clock)
         self.late_tuples = late_tuples
         self._router.clock = clock
         opened, opening_clocks, no_panes, _ = self._stored(openings, whole=False)
-        checked, check_clocks, lengths, columns = self._stored(snapshots, whole=True)
+        checked, checked_clocks, lengths, columns = self._stored(snapshots, whole=True)
         slots = np.concatenate([opened, checked])
         self._router.ensure_keys(self._keys.table.id_limit)
         panes = self._router.restore(
             slots,
             np.concatenate([openings.ids, snapshots.ids]),
-            np.concatenate([opening_clocks, check_clocks]),
+            np.concatenate([opening_clocks, checked_clocks]),
             np.concatenate([no_panes, lengths]),
             columns[:4],
         )
         self._aggregation.ensure(self._router.pane_capacity)
         if panes.size:
             self._aggregation.restore(panes, columns[4:])
-        self._applied = np.zeros(self._router.opened_at.size, np.int64)
-        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._applied = seen_by_slot(openings, snapshots, slots, self._router.opened_at.size)
         return slots
 
     def _stored(
         self, parts: StoredParts, *, whole: bool
     ) -> tuple[Int32s, Int64s, Int64s, list[Array]]:
-        """Slots, clocks and numbers of panes of stored parts, and the columns of those panes.
-
-        Compiled code must see no columns but those that this operator writes.
-        """
-        nothing = np.zeros(0, np.int32)
-        layout = self.snapshot_columns(nothing) if whole else self.opening_columns(nothing)
+        """Slots, clocks and numbers of panes of stored parts, and the columns of those panes."""
+        layout = self.snapshot_columns(NO_SLOTS) if whole else self.opening_columns(NO_SLOTS)
         width = self._keys.table.footprint_columns
-        slots, clocks, lengths = [nothing], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        slots, clocks, lengths = [NO_SLOTS], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         rest: list[list[Array]] = [[column] for column in layout[width + 2 :]]
-        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-            if [column.dtype for column in columns] != [column.dtype for column in layout]:
-                raise DamagedFrame(
-                    "a footprint has other columns than this operator writes; the log belongs to "
-                    "another operator, or to another version of it"
-                )
-            if any(column.size != total for column in columns[width : width + 2]):
-                raise DamagedFrame(f"the columns of a footprint are not all {total} rows long")
+        for columns, rows, total in frames_of(parts, layout, slice(width, width + 2)):
             slots.append(self._keys.table.unpack(columns[:width], rows, total))
             clocks.append(columns[width][rows])
             if not whole:
@@ -347,7 +328,7 @@ class Sessions:
             for kept, column in zip(rest, chosen_state(columns[width + 2 :], taken), strict=True):
                 kept.append(column)
         told = np.concatenate(clocks)
-        _check_clocks(told)
+        check_clocks(told)
         joined = [np.concatenate(column) for column in rest]
         return np.concatenate(slots), told, np.concatenate(lengths), joined
 
@@ -401,8 +382,3 @@ def pane_rows(lengths: Array, columns: Sequence[Array], rows: Array) -> tuple[Ar
     starts = np.repeat(ends[rows] - counts, counts)
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return starts + within, counts
-
-
-def _check_clocks(clocks: Int64s) -> None:
-    if np.any((clocks != NO_TIME) & ((clocks > TIME_LIMIT) | (clocks <= -TIME_LIMIT))):
-        raise DamagedFrame("an event time of the log is out of range")

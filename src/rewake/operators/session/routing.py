@@ -13,11 +13,14 @@ import numpy as np
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.aggregate.accumulators import Closings
-from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown, with_room
+from rewake.operators.kit.slots import SlotPool
 from rewake.operators.session import kernels
 from rewake.operators.windows.kernel_tables import Table
 
 _NOTHING = np.zeros(0, np.int64)
+# The row of a free slot.
+_NOBODY = np.array([-1] + [0] * (kernels.WIDTH - 1), np.int64)
 # What a snapshot says of each pane: its id; of its session first and last time, and tuples.
 _PANE_COLUMNS = (kernels.ID, kernels.START, kernels.LAST, kernels.COUNT)
 
@@ -59,7 +62,7 @@ class SessionRouter:
         self.opening_clock = np.zeros(0, np.int64)
         self._heads = np.zeros(0, np.int64)
         self._pool: Table = np.zeros((0, kernels.WIDTH), np.int64)
-        self._free = np.zeros(0, np.int32)
+        self._slots = SlotPool(self.registers, kernels.FREE, self._grow)
         self._heap: Table = np.zeros((0, 3), np.int64)
         # While replaying: the clock so far, and by key that of its footprint.
         self._replay_clock = NO_TIME
@@ -95,7 +98,7 @@ class SessionRouter:
 
     @property
     def _panes(self) -> int:
-        return len(self._pool) - int(self.registers[kernels.FREE])
+        return self._slots.used
 
     def ensure_keys(self, id_limit: int) -> None:
         """Make room for keys below `id_limit`."""
@@ -107,24 +110,14 @@ class SessionRouter:
 
     def _ensure_panes(self, least: int) -> None:
         """At least `least` free slots, and so much room in the heap."""
-        free, old = int(self.registers[kernels.FREE]), len(self._pool)
-        if free < least:
-            capacity = capacity_for(old + least - free, old)
-            pool = np.zeros((capacity, kernels.WIDTH), np.int64)
-            pool[:old] = self._pool
-            pool[old:, kernels.ID] = -1
-            added = np.arange(capacity - 1, old - 1, -1, dtype=np.int32)
-            self._free = grown(np.concatenate([added, self._free[:free]]), capacity)
-            self._pool = pool
-            self.registers[kernels.FREE] = free + added.size
+        self._slots.ensure_free(least)
         self._ensure_heap(least)
 
+    def _grow(self, capacity: int) -> None:
+        self._pool = grown(self._pool, capacity, _NOBODY)
+
     def _ensure_heap(self, least: int) -> None:
-        waiting = int(self.registers[kernels.WAITING])
-        if waiting + least > len(self._heap):
-            heap = np.zeros((capacity_for(waiting + least, len(self._heap)), 3), np.int64)
-            heap[:waiting] = self._heap[:waiting]
-            self._heap = heap
+        self._heap = with_room(self._heap, int(self.registers[kernels.WAITING]) + least)
 
     # --- the normal path ---------------------------------------------------------------------
 
@@ -145,7 +138,7 @@ class SessionRouter:
             watermark,
             registers,
             self._pool,
-            self._free,
+            self._slots.free,
             self._heads,
             self._heap,
             self.opened_at,
@@ -202,10 +195,8 @@ class SessionRouter:
         out_of_range = (starts <= -TIME_LIMIT) | (lasts >= TIME_LIMIT) | (starts > lasts)
         if np.any(out_of_range | (counts < 1) | (identities < 0)):
             raise DamagedFrame("the log holds a session that cannot be")
-        self._ensure_panes(starts.size)
-        self.registers[kernels.FREE] -= starts.size
-        free = int(self.registers[kernels.FREE])
-        slots = self._free[free : free + starts.size].astype(np.int64)
+        self._ensure_heap(starts.size)
+        slots = self._slots.take(starts.size).astype(np.int64)
         of_key = np.repeat(keys, lengths)
         for column, values in zip(_PANE_COLUMNS, columns, strict=True):
             self._pool[slots, column] = values
@@ -234,7 +225,7 @@ class SessionRouter:
             applied,
             self.registers,
             self._pool,
-            self._free,
+            self._slots.free,
             self._heads,
             self.opened_at,
             output.slots,
@@ -256,7 +247,7 @@ class SessionRouter:
         empty = kernels.drop_all_over(
             self.registers,
             self._pool,
-            self._free,
+            self._slots.free,
             self._heads,
             output.closings,
             output.panes,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown, with_room
+from rewake.operators.kit.slots import SlotPool
 from rewake.operators.sorting import kernels
 from rewake.operators.sorting.kernels import (
     ARENA,
@@ -39,6 +40,7 @@ class SortBuffers:
         self.span = span
         self.registers = np.zeros(REGISTERS, np.int64)
         self.registers[BLOCK] = -1
+        self.slots = SlotPool(self.registers, FREE, self._grow)
         # By row.
         self.keys = np.zeros((0, columns), np.int64)
         self.positions = np.zeros(0, np.int64)
@@ -47,7 +49,6 @@ class SortBuffers:
         self.ids = np.zeros(0, np.int64)
         self.marks = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
-        self._free = np.zeros(0, np.int32)
         # By buffer, which is a slot where there are keys: its heap's place in the arena.
         self._starts = np.zeros(1, np.int64)
         self._rooms = np.zeros(1, np.int64)
@@ -80,9 +81,7 @@ class SortBuffers:
         end = row + positions.size
         if end > self.positions.size:
             capacity = capacity_for(end, self.positions.size)
-            larger = np.zeros((capacity, keys.shape[1]), np.int64)
-            larger[:row] = self.keys[:row]
-            self.keys = larger
+            self.keys = grown(self.keys, capacity)
             self.positions = grown(self.positions, capacity)
             self.parts = grown(self.parts, capacity)
         self.keys[row:end] = keys
@@ -91,18 +90,9 @@ class SortBuffers:
 
     def ensure_keys(self, id_limit: int) -> None:
         """Make room for key ids below `id_limit`."""
-        if id_limit > self.slot_of.size:
-            self.slot_of = grown(self.slot_of, capacity_for(id_limit, self.slot_of.size), -1)
+        self.slot_of = with_room(self.slot_of, id_limit, -1)
 
-    def _ensure_free(self, least: int) -> None:
-        free = int(self.registers[FREE])
-        if free >= least:
-            return
-        old = self.ids.size
-        capacity = capacity_for(old + least - free, old)
-        added = np.arange(capacity - 1, old - 1, -1, dtype=np.int32)
-        self._free = grown(np.concatenate([added, self._free[:free]]), capacity)
-        self.registers[FREE] = free + added.size
+    def _grow(self, capacity: int) -> None:
         self.ids = grown(self.ids, capacity, -1)
         self.marks = grown(self.marks, capacity)
         self._counts = grown(self._counts, capacity)
@@ -114,9 +104,7 @@ class SortBuffers:
     def _grow_arena(self, needed: int = 8) -> None:
         # A buffer that is full of its room gets twice as much, or all it may have.
         most = min(self.limit, 2 * int(self._rooms.max()) + needed)
-        self._heap = grown(
-            self._heap, capacity_for(int(self.registers[ARENA]) + most, self._heap.size)
-        )
+        self._heap = with_room(self._heap, int(self.registers[ARENA]) + most)
 
     # --- turns -------------------------------------------------------------------------------
 
@@ -130,7 +118,7 @@ class SortBuffers:
         Rows that leave out of order are negative, as their complement.
         """
         count = passed.size
-        self._ensure_free(count if self.span == 0 else count // self.span + 2)
+        self.slots.ensure_free(count if self.span == 0 else count // self.span + 2)
         opened, touched = np.empty(count, np.int32), np.empty(2 * count, np.int32)
         emitted = np.empty(count, np.int64)
         if not self._arrive_in_order(row, passed, opened, touched, emitted):
@@ -166,7 +154,7 @@ class SortBuffers:
         kernels.arrive_in_order(
             self.registers, self.limit, self.span, row, merged, self.positions, self.parts,
             self._heap, self._starts, self._sizes,
-            self.slot_of, self.ids, self.marks, self._counts, self._free,
+            self.slot_of, self.ids, self.marks, self._counts, self.slots.free,
             opened, touched, emitted,
         )  # fmt: skip
         self._sorted = True
@@ -195,7 +183,7 @@ class SortBuffers:
                 self.registers, self.limit, self.span, owners, passed, row, done,
                 self.keys, self.positions, self.parts,
                 self._heap, self._starts, self._rooms, self._sizes,
-                self.slot_of, self.ids, self.marks, self._counts, self._free,
+                self.slot_of, self.ids, self.marks, self._counts, self.slots.free,
                 opened, touched, emitted,
             )  # fmt: skip
             if done == passed.size:
@@ -228,7 +216,7 @@ class SortBuffers:
         self.registers[TOUCHED] = touched.size
         kernels.settle(
             self.registers, position, self.span, self.slot_of,
-            self.ids, self.marks, self._counts, self._free, touched, opened, ended,
+            self.ids, self.marks, self._counts, self.slots.free, touched, opened, ended,
         )  # fmt: skip
         return opened[: self.registers[OPENED]], ended[: self.registers[ENDED]]
 
@@ -259,10 +247,7 @@ class SortBuffers:
 
     def restore_parts(self, ids: Int64s, marks: Int64s) -> Int32s:
         """Open these parts, empty; their slots."""
-        self._ensure_free(ids.size)
-        self.registers[FREE] -= ids.size
-        first = int(self.registers[FREE])
-        slots = self._free[first : first + ids.size].copy()
+        slots = self.slots.take(ids.size)
         self.ids[slots] = ids
         self.marks[slots] = marks
         self.registers[OPEN] = ids.size

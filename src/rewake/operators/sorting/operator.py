@@ -39,13 +39,14 @@ import pyarrow as pa
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, spared
 from rewake.operators.columns.keys import GroupBy
 from rewake.operators.columns.values import TimeColumn
+from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
 from rewake.operators.sorting.buffers import NO_OWNERS, SortBuffers
 from rewake.operators.sorting.order import Ordering, place_of
 from rewake.operators.sorting.tuples import WaitingTuples, pack_tuples, unpack_tuples
-from rewake.operators.stateful import Outcome, StoredParts
+from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
 from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 
 __all__ = ["Sort", "SortSpec"]
@@ -54,8 +55,6 @@ __all__ = ["Sort", "SortSpec"]
 _LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
 # Tuples that have left are dropped once there are this many more of them than of waiting ones.
 _SPARE_ROWS = 4096
-# Keys without tuples are forgotten once there are this many more of them than live ones.
-_SPARE_KEYS = 65_536
 _MOST_TUPLES = 2**31
 NO_ROWS = np.zeros(0, np.int64)
 
@@ -244,14 +243,13 @@ class Sort:
 
     def _drop_gone(self) -> None:
         rows = self._tuples.rows
-        if rows > 2 * self._buffers.held + _SPARE_ROWS:
+        if rows > spared(self._buffers.held, _SPARE_ROWS):
             live = self._buffers.live_rows(rows)
             self._tuples.keep(live)
             self._buffers.keep(rows, live)
         if self._keys is not None:
-            table = self._keys.table
-            if table.size > 2 * self.open_parts + _SPARE_KEYS:
-                table.keep(self._buffers.slot_of[: table.id_limit] >= 0)
+            slot_of = self._buffers.slot_of
+            self._keys.table.forget_idle(self.open_parts, lambda end: slot_of[:end] >= 0)
 
     # --- footprints --------------------------------------------------------------------------
 
@@ -276,13 +274,11 @@ class Sort:
     ) -> Int32s:
         """Take these parts as the open ones of a new operator; their slots, openings first."""
         assert self.open_parts == 0, "only a new operator can be restored"
-        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
-            raise DamagedFrame(f"the log's event time {clock} is out of range")
+        check_clocks(clock)
         self.clock, self._late = clock, late_tuples
-        nothing = np.zeros(0, np.int32)
         marks = [
-            self._marks(openings, self.opening_columns(nothing)),
-            self._marks(snapshots, self.snapshot_columns(nothing)),
+            self._marks(openings, self.opening_columns(NO_SLOTS)),
+            self._marks(snapshots, self.snapshot_columns(NO_SLOTS)),
         ]
         ids = np.concatenate([openings.ids, snapshots.ids])
         joined = np.concatenate(marks)
@@ -291,20 +287,14 @@ class Sort:
         if self._keys is not None:
             self._buffers.ensure_keys(self._keys.table.id_limit)
         slots = self._buffers.restore_parts(ids, joined)
-        self._applied = np.zeros(self._buffers.ids.size, np.int64)
-        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        self._applied = seen_by_slot(openings, snapshots, slots, self._buffers.ids.size)
         self._restore_tuples(snapshots, slots[openings.ids.size :])
         return slots
 
     def _marks(self, parts: StoredParts, layout: list[Array]) -> Int64s:
         """Key ids, or blocks, of stored parts, whose columns must be those of `layout`."""
         marks = [np.zeros(0, np.int64)]
-        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-            if [column.dtype for column in columns] != [column.dtype for column in layout]:
-                raise DamagedFrame(
-                    "a footprint has other columns than this operator writes; the log belongs to "
-                    "another operator, or to another version of it"
-                )
+        for columns, rows, total in frames_of(parts, layout):
             if self._keys is not None:
                 table = self._keys.table
                 keys = table.unpack(columns[: table.footprint_columns], rows, total)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
 from rewake.operators.columns.arrays import Array, Bytes, Int64s
+from rewake.operators.kit.batches import read_batch
 
 __all__ = ["WaitingTuples", "no_tuples", "pack_tuples", "unpack_tuples"]
 
@@ -83,11 +84,8 @@ def unpack_tuples(data: Array, schema: pa.Schema, rows: int) -> pa.RecordBatch:
     """The batch of so many tuples that was packed; `DamagedFrame` for anything else."""
     if rows == 0 and data.size == 0:
         return no_tuples(schema)
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(np.ascontiguousarray(data)), schema)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise DamagedFrame(f"the tuples of a snapshot are not what was written: {error}") from error
+    wrong = "the tuples of a snapshot are not what was written"
+    batch = read_batch(np.ascontiguousarray(data), schema, wrong)
     if batch.num_rows != rows:
         raise DamagedFrame(f"a snapshot holds {batch.num_rows} tuples, but says {rows}")
     return batch

@@ -24,7 +24,7 @@ from numba import njit
 from rewake.model.errors import DamagedFrame, UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.aggregate.accumulators import Closings
-from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown, with_room
 from rewake.operators.columns.prefetch import AHEAD, prefetch
 from rewake.operators.windows.kernel_tables import (
     CLOSINGS,
@@ -376,10 +376,8 @@ class CountRouter:
                     f"{id_limit} keys with {self._ring} panes each are more than one operator can "
                     "hold; use more shards, or an advance that divides the size into fewer panes"
                 )
-            table = np.empty((capacity_for(id_limit, old), self._table.shape[1]), np.int64)
-            table[:old] = self._table
-            table[old:, TOP:] = -1
-            self._table = table
+            self._table = with_room(self._table, id_limit)
+            self._table[old:, TOP:] = -1
 
     def _ensure_deadlines(self, more: int) -> None:
         """Room for `more` deadlines; those of panes that have ended are dropped first."""
@@ -390,9 +388,7 @@ class CountRouter:
             self._queue_deadlines(queue[self._table[key, IDS + place] == queue[:, 1]], more)
 
     def _queue_deadlines(self, waiting: Array, more: int) -> None:
-        larger = np.zeros((capacity_for(2 * len(waiting) + more, 0), 2), np.int64)
-        larger[: len(waiting)] = waiting
-        self._deadlines = larger
+        self._deadlines = grown(waiting, capacity_for(2 * len(waiting) + more, 0))
         self._registers[HEAD], self._registers[TAIL] = 0, len(waiting)
 
     def route(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rewake.operators.columns.arrays import Int32s, capacity_for, grown
+from rewake.operators.columns.arrays import Int32s, grown, with_room
+from rewake.operators.kit.slots import SlotPool
 from rewake.operators.windows.kernel_tables import OPENED, POSITION, Table, add_ended, add_opened
 from rewake.operators.windows.routing import PartRows
 
@@ -17,6 +18,8 @@ from rewake.operators.windows.routing import PartRows
 # pane's number, its tuples, and the next part of the same pane.  Eight make a cache line.
 ID, KEY, OLDER, ORDINAL, COUNT, SIBLING = range(6)
 POOL_WIDTH = 8
+# The row of a free slot.
+_NOBODY = np.array([-1] + [0] * (POOL_WIDTH - 1), np.int64)
 
 # Registers beyond the output's: the window, the clock, the pool, the live panes.
 SIZE, ADVANCE, PANE, SLACK, CLOCK, FREE, OPEN, KEYS, PANES, CLOSED, NEXT = range(8, 19)
@@ -62,13 +65,16 @@ def _link_keys(registers, pool, heads, slots_by_ordinal):  # type: ignore[no-unt
 
 
 class PartPool:
-    """The pool with its free slots, the heads of the keys' lists, and the registers."""
+    """The pool with its slots, the heads of the keys' lists, and the registers."""
 
     def __init__(self) -> None:
         self.registers = np.zeros(REGISTERS, np.int64)
         self.table: Table = np.empty((0, POOL_WIDTH), np.int64)
-        self.free = np.zeros(0, np.int32)
+        self.slots = SlotPool(self.registers, FREE, self._grow)
         self.heads = np.zeros(0, np.int64)
+
+    def _grow(self, capacity: int) -> None:
+        self.table = grown(self.table, capacity, _NOBODY)
 
     def begin_turn(self, position: int) -> None:
         """Nothing has been put out yet; the stream event starts at `position`."""
@@ -77,31 +83,12 @@ class PartPool:
 
     def ensure_keys(self, id_limit: int) -> None:
         """Make room for key ids below `id_limit`."""
-        if id_limit > self.heads.size:
-            self.heads = grown(self.heads, capacity_for(id_limit, self.heads.size), -1)
-
-    def ensure_free(self, least: int) -> None:
-        """At least `least` free slots; the lowest are given out first."""
-        free = int(self.registers[FREE])
-        if free >= least:
-            return
-        old = len(self.table)
-        capacity = capacity_for(old + least - free, old)
-        table = np.empty((capacity, POOL_WIDTH), np.int64)
-        table[:old] = self.table
-        table[old:, ID] = -1
-        added = np.arange(capacity - 1, old - 1, -1, dtype=np.int32)
-        self.free = grown(np.concatenate([added, self.free[:free]]), capacity)
-        self.table = table
-        self.registers[FREE] = free + added.size
+        self.heads = with_room(self.heads, id_limit, -1)
 
     def restore(self, opened: PartRows, snapshots: PartRows) -> Int32s:
         """Fill an empty pool; router columns are the pane's number, and in snapshots its count."""
         total = opened.ids.size + snapshots.ids.size
-        self.ensure_free(total)
-        self.registers[FREE] -= total
-        first_free = int(self.registers[FREE])
-        slots = self.free[first_free : first_free + total].copy()
+        slots = self.slots.take(total)
         table = self.table
         table[slots, ID] = np.concatenate([opened.ids, snapshots.ids])
         table[slots, KEY] = np.concatenate([opened.keys, snapshots.keys])

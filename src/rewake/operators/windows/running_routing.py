@@ -15,7 +15,7 @@ from numba import njit
 
 from rewake.model.errors import DamagedFrame
 from rewake.operators.aggregate.accumulators import Closings
-from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s, Int64s, grown
 from rewake.operators.columns.prefetch import AHEAD, prefetch
 from rewake.operators.windows.one_per_key import KeyedRouter
 from rewake.operators.windows.routing import NO_CLOSINGS, PartRows, Routing
@@ -66,9 +66,7 @@ class RunningRouter(KeyedRouter):
         self._table: npt.NDArray[np.int64] = np.zeros((0, 2), np.int64)
 
     def _grow(self, capacity: int) -> None:
-        table = np.zeros((capacity, 2), np.int64)
-        table[: len(self._table)] = self._table
-        self._table = table
+        self._table = grown(self._table, capacity)
 
     def route(
         self, keys: Int32s, times: Int64s, position: int, watermark: int, id_limit: int

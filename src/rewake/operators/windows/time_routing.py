@@ -377,7 +377,7 @@ class TimeRouter:
                 done,
                 registers,
                 pool.table,
-                pool.free,
+                pool.slots.free,
                 pool.heads,
                 self._panes,
                 output.closings,
@@ -394,7 +394,7 @@ class TimeRouter:
                     opened = output.opened[: registers[OPENED]]
                     ids = pool.table[opened[:, 0], ID]
                     return output.routing(registers, slots, opened[ids == opened[:, 1] + position])
-            pool.ensure_free(1)
+            pool.slots.ensure_free(1)
             self._ensure_pane()
             output.enlarge(missing)
 
@@ -404,7 +404,7 @@ class TimeRouter:
             _close_due(
                 pool.registers,
                 pool.table,
-                pool.free,
+                pool.slots.free,
                 pool.heads,
                 self._panes,
                 output.closings,

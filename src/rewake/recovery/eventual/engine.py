@@ -28,9 +28,10 @@ import pyarrow as pa
 
 from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
-from rewake.model.errors import DamagedFrame, ReplayMismatch
+from rewake.model.errors import ReplayMismatch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Int32s
+from rewake.operators.kit.batches import read_batch
 from rewake.operators.stateful import Outcome, StatefulOperator
 from rewake.recovery.approach import (
     LATE_OUTPUT,
@@ -338,11 +339,5 @@ def result_batch(
     payload = frame.section(SectionKind.RESULTS, output)
     if payload is None:
         return None
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise DamagedFrame(
-            f"the results of frame {frame.sequence} are not a batch of the log's schema: {error}"
-        ) from error
-    return batch
+    wrong = f"the results of frame {frame.sequence} are not a batch of the log's schema"
+    return read_batch(payload, schema, wrong)

@@ -21,23 +21,22 @@ import pyarrow.compute as pc
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import DamagedFrame, UsageError
 from rewake.model.stream_event import no_tuples
-from rewake.operators.columns.arrays import Array, arrow_array, values_view
+from rewake.operators.columns.arrays import Array, arrow_array, dtype_of, values_view
+from rewake.operators.kit.batches import read_batch
 from rewake.operators.stateless import plain_batch, plain_schema
 from rewake.recovery.packing import estimated_bytes, pack_tightly, unpack_any
 from rewake.recovery.self_contained.frames import BatchMark, MarkedFrame
 
 _PACKED_OUTPUT: Final = 0
 _OTHER_OUTPUT: Final = 1
-_ARROW_ERRORS = (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError)
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[np.generic] | None:
     """The numbers that values of this type are stored as; None for types that are not packed."""
-    if pa.types.is_floating(kind) and not pa.types.is_float16(kind):
-        return np.dtype(f"<f{kind.bit_width // 8}")
-    if pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind)):
-        return np.dtype(f"<i{kind.bit_width // 8}")
-    return None
+    dtype = None if pa.types.is_boolean(kind) else dtype_of(kind)
+    # The bits of unsigned numbers are stored as those of signed ones.
+    unsigned = dtype is not None and dtype.kind == "u"
+    return np.dtype(f"i{kind.bit_width // 8}") if unsigned else dtype
 
 
 class StoredRows:
@@ -189,14 +188,8 @@ def _message(batch: pa.RecordBatch, compression: str | None) -> bytes:
 
 def _read(frame: Frame, mark: BatchMark, schema: pa.Schema) -> pa.RecordBatch:
     payload = frame.section(SectionKind.INPUT, _OTHER_OUTPUT)
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload or b""), schema)
-        batch.validate(full=True)
-    except _ARROW_ERRORS as error:
-        raise DamagedFrame(
-            f"the rows in frame {frame.sequence} are not a batch of the columns that this operator "
-            f"reads: {error}"
-        ) from error
+    wrong = f"the rows in frame {frame.sequence} are not a batch of the columns that this operator"
+    batch = read_batch(payload or b"", schema, f"{wrong} reads")
     if batch.num_rows != mark.rows:
         raise DamagedFrame(
             f"frame {frame.sequence} says {mark.rows} rows but holds {batch.num_rows}"

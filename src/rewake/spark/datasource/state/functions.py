@@ -42,7 +42,7 @@ from rewake.operators.columns.wide import (
     decimal_summed,
     value_column,
 )
-from rewake.spark.datasource.state.layout import other_operator
+from rewake.operators.kit.footprints import other_operator
 
 __all__ = ["FunctionState", "Stored", "as_kind", "function_states", "one_of_each"]
 

@@ -8,8 +8,9 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.errors import DamagedFrame, SchemaMismatch
+from rewake.model.errors import SchemaMismatch
 from rewake.operators.columns.keys import GroupBy
+from rewake.operators.kit.footprints import key_ids_of
 from rewake.recovery.eventual.reading import EventualCheckpoint
 from rewake.spark.datasource.columns import constant
 from rewake.spark.datasource.streams import Shard
@@ -21,7 +22,6 @@ __all__ = [
     "free_names",
     "key_columns",
     "key_field",
-    "other_operator",
 ]
 
 KEY_COLUMNS: Final = 2  # in every footprint, whatever the key is
@@ -80,20 +80,4 @@ def footprints(checkpoint: EventualCheckpoint) -> list[pa.Array]:
 def key_columns(checkpoint: EventualCheckpoint, keys: pa.Schema) -> list[pa.Array]:
     """The key columns of openings, then of snapshots."""
     table = GroupBy(keys, keys.names, refuse_nulls=False).table
-    expected = [column.dtype for column in table.pack(np.zeros(0, np.int32))]
-    ids = [np.zeros(0, np.int32)]
-    for parts in (checkpoint.openings, checkpoint.snapshots):
-        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-            packed = columns[:KEY_COLUMNS]
-            if [column.dtype for column in packed] != expected:
-                raise other_operator()  # compiled code must see no other columns
-            ids.append(table.unpack(packed, rows, total))
-    return table.columns(np.concatenate(ids))
-
-
-def other_operator() -> DamagedFrame:
-    """What a footprint is that this operator has not left."""
-    return DamagedFrame(
-        "a footprint has other columns than the log's operator writes; the log belongs to another "
-        "operator, or to another version of it"
-    )
+    return table.columns(key_ids_of(table, (checkpoint.openings, checkpoint.snapshots)))

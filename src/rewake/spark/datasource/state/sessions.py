@@ -35,6 +35,7 @@ from rewake.operators.aggregate.spec_json import windows_from_json
 from rewake.operators.columns.arrays import Array
 from rewake.operators.columns.byte_rows import chosen_state
 from rewake.operators.columns.values import TimeColumn
+from rewake.operators.kit.footprints import other_operator
 from rewake.operators.session.operator import SessionSpec, pane_rows
 from rewake.operators.stateful import StoredParts
 from rewake.recovery.eventual.reading import EventualCheckpoint
@@ -51,7 +52,6 @@ from rewake.spark.datasource.state.layout import (
     free_names,
     key_columns,
     key_field,
-    other_operator,
 )
 from rewake.spark.datasource.streams import Shard
 

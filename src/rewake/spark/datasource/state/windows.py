@@ -17,6 +17,7 @@ from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.aggregate.spec_json import spec_from_json
 from rewake.operators.columns.arrays import Array
 from rewake.operators.columns.byte_rows import check_state, chosen_state
+from rewake.operators.kit.footprints import other_operator
 from rewake.operators.stateful import StoredParts
 from rewake.operators.windows.specs import CountWindow, TimeWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint
@@ -28,7 +29,6 @@ from rewake.spark.datasource.state.layout import (
     free_names,
     key_columns,
     key_field,
-    other_operator,
 )
 from rewake.spark.datasource.streams import Shard, stored_schema
 

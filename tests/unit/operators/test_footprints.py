@@ -1,0 +1,69 @@
+"""Footprints are read back with the columns that were written, or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rewake.model.errors import DamagedFrame
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT
+from rewake.operators.columns.arrays import Array
+from rewake.operators.columns.keys import GroupBy
+from rewake.operators.kit.footprints import check_clocks, frames_of, key_ids_of, seen_by_slot
+from rewake.operators.stateful import StoredParts
+
+LAYOUT = [np.zeros(0, np.int64), np.zeros(0, np.uint8)]
+
+
+def stored(*columns: Array, rows: list[int], total: int) -> StoredParts:
+    """The footprints of one frame, of which some rows are chosen."""
+    ids = np.arange(len(rows))
+    return StoredParts(ids, ids + 100, [list(columns)], [np.array(rows)], [total])
+
+
+def test_frames_with_the_columns_of_the_layout_are_given_as_they_are() -> None:
+    """Columns beside those of parts may be of any length."""
+    parts = stored(np.array([5, 6]), np.zeros(9, np.uint8), rows=[1], total=2)
+    ((columns, rows, total),) = frames_of(parts, LAYOUT, slice(1))
+    assert columns[0].tolist() == [5, 6]
+    assert rows.tolist() == [1]
+    assert total == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([np.zeros(2, np.int64)], "other columns"),
+        ([np.zeros(2, np.int32), np.zeros(9, np.uint8)], "other columns"),
+        ([np.zeros(3, np.int64), np.zeros(9, np.uint8)], "not all 2 rows long"),
+    ],
+)
+def test_other_columns_are_damage(columns: list[Array], said: str) -> None:
+    """Whether one is missing, of another type, or of another length."""
+    with pytest.raises(DamagedFrame, match=said):
+        list(frames_of(stored(*columns, rows=[0], total=2), LAYOUT, slice(1)))
+
+
+def test_keys_are_read_whatever_follows_them() -> None:
+    """Who reads only keys need not know the operator."""
+    keys = GroupBy(pa.schema([("k", pa.int64())]), ["k"], refuse_nulls=False).table
+    packed = keys.pack(keys.intern([pa.array([7, None, 9])]))
+    one = stored(*packed, np.zeros(1, np.float32), rows=[2, 1], total=3)
+    other = stored(*packed, rows=[0], total=3)
+    assert keys.columns(key_ids_of(keys, [one, other]))[0].to_pylist() == [9, None, 7]
+
+
+@pytest.mark.parametrize("clock", [TIME_LIMIT + 1, -TIME_LIMIT])
+def test_a_time_that_no_clock_shows_is_damage(clock: int) -> None:
+    """Durations are added to times: one beyond the limit would wrap around."""
+    check_clocks([NO_TIME, TIME_LIMIT, 1 - TIME_LIMIT])
+    with pytest.raises(DamagedFrame, match=f"{clock} is out of range"):
+        check_clocks([0, clock])
+
+
+def test_what_restored_parts_have_seen_is_known_by_slot() -> None:
+    """Slots of openings come first."""
+    parts = stored(rows=[0, 1], total=2)
+    slots = np.array([3, 0, 2, 1], np.int32)
+    assert seen_by_slot(parts, parts, slots, 5).tolist() == [101, 101, 100, 100, 0]
