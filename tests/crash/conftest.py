@@ -1,6 +1,11 @@
-"""The enumerations tell at the end of a run how many cases they went through."""
+"""Makes the folder's own modules importable; enumerations tell how many cases they went through."""
+
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -7,172 +7,31 @@ hold all that was promised.  A failure names script, operation and seed: that is
 see it again.
 """
 
-import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-
-from rewake.log.files.claims import owns
-from rewake.log.files.layout import SegmentId, segment_id
-from rewake.log.log import Log
-from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
-from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import Oracle, OracleWriter, read_numbers
-from rewake.log.writing.pipeline import Limits, Mode
-from rewake.model.errors import Fenced, NotALog
-
-SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))
-STATES_PER_SCRIPT = int(9_000 * SCALE)
-SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
-
-Stores = list[MemoryStore]
-Script = Callable[[Stores, Oracle], None]
-
-
-def open_writer(stores: Stores, oracle: Oracle, mode: Mode = Mode.STABLE, **how) -> OracleWriter:
-    return OracleWriter(stores, mode=mode, limits=SMALL, **how).watch(oracle)
-
-
-def append(writer: OracleWriter, numbers: range) -> None:
-    for number in numbers:
-        writer.try_turn(number)
-        writer.run()
-
-
-def create(stores: Stores) -> None:
-    Log.create(stores, "crash", log_id=0xC0FFEE)
-
-
-# --- the scripts -----------------------------------------------------------------------------
-
-
-def appends_one_by_one(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    append(open_writer(stores, oracle), range(4))
-
-
-def appends_in_groups(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    writer = open_writer(stores, oracle)
-    for number in range(7):
-        writer.try_turn(number)
-    writer.run()
-    writer.close()
-
-
-def rotates(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    append(open_writer(stores, oracle), range(8))
-
-
-def rotates_delayed(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    writer = open_writer(stores, oracle, Mode.DELAYED)
-    append(writer, range(8))
-    writer.close()
-
-
-def trims(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    writer = open_writer(stores, oracle)
-    append(writer, range(9))
-    oracle.trimmed = 5
-    trim(stores, Needs(recovery=5), Retention(max_bytes=0))
-    append(writer, range(9, 12))
-    oracle.trimmed = 9
-    trim(stores, Needs(recovery=9), Retention(max_bytes=0))
-
-
-def closes_and_reopens(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    for epoch in range(3):
-        writer = open_writer(stores, oracle)
-        append(writer, range(epoch * 3, epoch * 3 + 3))
-        writer.close()
-
-
-def is_succeeded_without_closing(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    for epoch in range(4):
-        writer = open_writer(stores, oracle, epoch=epoch)
-        append(writer, range(epoch * 2, epoch * 2 + 2))
-
-
-def leaves_a_zombie(stores: Stores, oracle: Oracle) -> None:
-    create(stores)
-    zombie = open_writer(stores, oracle, epoch=1)
-    append(zombie, range(3))
-    zombie.try_turn(100)
-    zombie.step()
-    successor = open_writer([store.attach() for store in stores], oracle, epoch=2)
-    append(successor, range(3, 5))
-    with pytest.raises(Fenced):
-        zombie.run()
-    append(successor, range(5, 7))
-
-
-SCRIPTS: list[tuple[Script, int]] = [
-    (appends_one_by_one, 1),
-    (appends_in_groups, 1),
-    (appends_in_groups, 2),
-    (rotates, 1),
-    (rotates, 2),
-    (rotates_delayed, 1),
-    (trims, 1),
-    (trims, 2),
-    (closes_and_reopens, 1),
-    (is_succeeded_without_closing, 2),
-    (leaves_a_zombie, 1),
-]
-
-
-def power_lost_at(script: Script, stripes: int, operation: int) -> tuple[Stores, Oracle]:
-    faults = Faults(crash_at=operation)
-    stores = [MemoryStore(faults) for _ in range(stripes)]
-    oracle = Oracle()
-    with suppress(PowerLost):
-        script(stores, oracle)
-    return stores, oracle
-
-
-def count_operations(script: Script, stripes: int) -> int:
-    stores, _ = power_lost_at(script, stripes, 0)
-    return stores[0].faults.mutations
-
-
-def check_reader_alone(stores: Stores, oracle: Oracle) -> None:
-    """Before anybody has recovered the log, a reader finds all that was promised."""
-    segments = [s for store in stores for name in store.names() if (s := segment_id(name))]
-    if all(owns(stores[0], segment.epoch) for segment in sorted(segments, key=by_epoch)[-1:]):
-        oracle.judge(read_numbers(stores))
-
-
-def by_epoch(segment: SegmentId) -> int:
-    return segment.epoch
-
-
-def check_recovery(stores: Stores, oracle: Oracle) -> None:
-    with suppress(NotALog):
-        check_reader_alone([store.killed() for store in stores], oracle)
-    try:
-        first = Log.open_for_append(stores)
-    except NotALog:
-        assert not oracle.promised  # the power went before the log was created
-        return
-    numbers = read_numbers(stores)
-    oracle.judge(numbers)
-    assert first.frontier.sequence == max(numbers, default=first.frontier.sequence - 1) + 1
-    stores[0].unlock()
-    second = Log.open_for_append(stores)
-    assert second.frontier[:3] == first.frontier[:3]
-    assert read_numbers(stores) == numbers
-
-
-@pytest.mark.parametrize(
-    ("script", "stripes"), SCRIPTS, ids=[f"{s.__name__}-{n}" for s, n in SCRIPTS]
+from lives import (
+    GOING_BACK,
+    SCALE,
+    SCRIPTS,
+    STATES_PER_SCRIPT,
+    append,
+    check_recovery,
+    count_operations,
+    open_writer,
+    power_lost_at,
+    rotates,
 )
+
+from rewake.log.log import Log
+from rewake.log.memory import Choices, Faults, PowerLost
+from rewake.model.errors import NotALog
+
+ALL = [*SCRIPTS, *GOING_BACK]
+
+
+@pytest.mark.parametrize(("script", "stripes"), ALL, ids=[f"{s.__name__}-{n}" for s, n in ALL])
 def test_nothing_promised_is_lost_wherever_the_power_goes(script, stripes, tally):
     """For every operation and seed: all promised frames, no phantom, no gap, twice the same."""
     started = time.perf_counter()
@@ -195,9 +54,7 @@ def test_nothing_promised_is_lost_wherever_the_power_goes(script, stripes, tally
     )
 
 
-@pytest.mark.parametrize(
-    ("script", "stripes"), SCRIPTS, ids=[f"{s.__name__}-{n}" for s, n in SCRIPTS]
-)
+@pytest.mark.parametrize(("script", "stripes"), ALL, ids=[f"{s.__name__}-{n}" for s, n in ALL])
 def test_power_lost_again_during_recovery_loses_nothing(script, stripes, tally):
     """Recovery itself dies at each of its operations, then recovers."""
     states = 0

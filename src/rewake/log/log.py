@@ -7,6 +7,8 @@ What always holds:
   begins a new segment in every stripe, whose header seals what came before.  It never appends to a
   predecessor's segment, so whatever a fenced writer still adds is never read.
 - Opening changes nothing that a reader sees, and may be killed anywhere and repeated.
+- Only going back (`back_to`) takes frames out of the log, and none that was taken out ever comes
+  back.  It is done when the first new segment is published, whatever dies then; before, it is not.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from rewake.log.files.claims import claim
+from rewake.log.back import frontier_before, refuse_trimmed
+from rewake.log.files.claims import claim, owns, publish_as_owner
 from rewake.log.files.descriptor import (
     Descriptor,
     Metadata,
@@ -22,6 +25,7 @@ from rewake.log.files.descriptor import (
     read_descriptor,
     refuse_begun,
 )
+from rewake.log.files.floor import read_floor
 from rewake.log.files.layout import DESCRIPTOR, DRAFT_SUFFIX, MARK, SegmentId, segment_id
 from rewake.log.files.mark import MIN_TIMESTAMP, Frontier, Mark, StripeEnd, first_marks
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
@@ -30,7 +34,14 @@ from rewake.log.reading.survey import survey
 from rewake.log.recover import recover
 from rewake.log.reindex import complete_index
 from rewake.log.store import Store, publish
-from rewake.model.errors import LogExists, LogInUse, StorageFault
+from rewake.model.errors import (
+    DamagedLog,
+    Fenced,
+    LogExists,
+    LogInUse,
+    OutOfRange,
+    StorageFault,
+)
 
 __all__ = ["AppendPoint", "Log"]
 
@@ -93,16 +104,29 @@ class Log:
         epoch: int | None = None,
         holder: str = "unnamed",
         tag: int = 0,
+        back_to: int | None = None,
     ) -> AppendPoint:
-        """Become the log's writer; see `claims` for what `epoch` means, `segment` for `tag`."""
+        """Become the log's writer; see `claims` for what `epoch` means, `segment` for `tag`.
+
+        With `back_to`, frames from that sequence on are not part of the log any more.  OutOfRange
+        when it is beyond the end or was trimmed.  If this is killed or fenced, they may be taken
+        back or not: whoever wants it repeats it.
+        """
         stores = as_stores(stores)
         descriptor = read_descriptor(stores)
+        if back_to is not None:  # before anybody is fenced for nothing
+            refuse_trimmed(back_to, read_floor(stores[0], log_id=descriptor.log_id))
         owned = claim(stores[0], epoch=epoch, above=_highest_epoch(stores), holder=holder)
         _delete_drafts(stores)
         # A predecessor may have died before it synced its last anchor: of two, one must be safe.
         with suppress(FileNotFoundError):  # refused below, by name
             stores[0].settle(MARK)
-        end, mark = _recovered_end(stores, descriptor)
+        try:
+            end, mark = _recovered_end(stores, descriptor, back_to)
+        except (DamagedLog, FileNotFoundError) as error:
+            if owns(stores[0], owned):
+                raise
+            raise Fenced(f"epoch {owned} was superseded while it opened the log") from error
         point = _begin_segments(stores, descriptor, (owned, tag), end, mark)
         _write_anchor(stores[0], point)
         return point
@@ -118,17 +142,23 @@ def _highest_epoch(stores: Sequence[Store]) -> int:
     return max((segment.epoch for segment in segments if segment is not None), default=-1)
 
 
-def _recovered_end(stores: Sequence[Store], descriptor: Descriptor) -> tuple[Frontier, Mark | None]:
+def _recovered_end(
+    stores: Sequence[Store], descriptor: Descriptor, back_to: int | None
+) -> tuple[Frontier, Mark | None]:
     log_id = descriptor.log_id
     found = survey(stores, descriptor)
     if found.empty:
+        if back_to:
+            raise OutOfRange(f"the log cannot go back to frame {back_to}: it has no frame yet")
         return _EMPTY, None
     recovered = recover(stores, found, log_id=log_id, settle=True)
     if len(stores) == 1:
         newest, offset = found.chains[0][-1].header, recovered.end.ends[0].offset
         with suppress(StorageFault):  # an index is a convenience; opening must not fail for it
             complete_index(stores[0], newest, offset, log_id=log_id)
-    return recovered.end, found.mark
+    if back_to is None:
+        return recovered.end, found.mark
+    return frontier_before(stores, found, recovered, back_to, log_id=log_id), found.mark
 
 
 def _delete_drafts(stores: Sequence[Store]) -> None:
@@ -161,7 +191,7 @@ def _begin_segments(
             previous_end=previous.offset if previous else 0,
             tag=tag,
         )
-        publish(store, segment.name, header.encode())
+        publish_as_owner(stores[0], epoch, segment.name, header.encode(), into=store)
     ends = (StripeEnd(segment, SEGMENT_HEADER_SIZE),) * len(stores)
     generation, anchors = (mark.generation, mark.anchors) if mark else (0, 0)
     return AppendPoint(descriptor, epoch, end._replace(ends=ends), generation, anchors + 1, tag)

@@ -1,6 +1,7 @@
 """Where a log ends: a torn tail is cut, damage is refused.
 
-Recovery reads the mark and scans forward from it, never the whole log.  In each stripe it walks
+Recovery reads the mark and scans forward from it, never the whole log.  A mark that a later epoch's
+seal outranks (see `survey`) is replaced by that seal.  In each stripe it walks
 valid frames to the first bytes that are none; over all stripes, the log ends at the first sequence
 that no stripe has.
 
@@ -114,8 +115,7 @@ def recover(
     stores: Sequence[Store], found: Survey, *, log_id: int, settle: bool = False
 ) -> Recovered:
     """The end of the log; DamagedLog when frames that were durable are not there."""
-    mark = found.mark
-    start = mark.durable if mark is not None else _beginning(found.chains, found.floor)
+    start = _start(found)
     scans = []
     for store, chain, end in zip(stores, found.chains, start.ends, strict=True):
         segments = _from_mark(chain, end, start)
@@ -142,10 +142,32 @@ def advanced(frontier: Frontier, stripe: int, end: StripeEnd, header: FrameHeade
     )
 
 
-def _beginning(chains: Sequence[Chain], floor: int) -> Frontier:
-    """Where to scan from when there is no mark: the first retained segment of every stripe."""
-    firsts = [chain[0] for chain in chains]
-    header = max((first.header for first in firsts), key=lambda header: header.id.first_sequence)
+def _start(found: Survey) -> Frontier:
+    """Where to scan from: the mark, or what stands for it."""
+    mark = found.mark
+    if mark is None:
+        return _beginning(found.chains, found.floor)
+    if not found.outranked:
+        return mark.durable
+    for chain, end in zip(found.chains, mark.durable.ends, strict=True):
+        if not chain:
+            raise _missing(end, mark.durable)
+    return _beginning(found.chains, found.floor, above=mark.epoch)
+
+
+def _beginning(chains: Sequence[Chain], floor: int, above: int = -1) -> Frontier:
+    """The first retained segment, of an epoch that is `above`, in every stripe.
+
+    All begin at one sequence, or below the floor.  A stripe that the first of these epochs did not
+    reach has all its frames below that sequence in its last segment or before it.
+    """
+    firsts = [
+        next((live for live in chain if live.id.epoch > above), chain[-1]) for chain in chains
+    ]
+    header = max(
+        (first.header for first in firsts if first.id.epoch > above),
+        key=lambda header: header.id.first_sequence,
+    )
     sequence = max(floor, header.id.first_sequence)
     ends = tuple(StripeEnd(first.id, SEGMENT_HEADER_SIZE) for first in firsts)
     return Frontier(sequence, header.position, header.timestamp, ends)
@@ -155,7 +177,11 @@ def _from_mark(chain: Chain, end: StripeEnd, start: Frontier) -> Chain:
     for place, segment in enumerate(chain):
         if segment.id == end.segment:
             return chain[place:]
-    raise DamagedLog(
+    raise _missing(end, start)
+
+
+def _missing(end: StripeEnd, start: Frontier) -> DamagedLog:
+    return DamagedLog(
         f"segment {end.segment.name} is missing, though the mark says that the log is durable up "
         f"to sequence {start.sequence} in it; restore it from a copy, or see what can be saved "
         "with `rewake inspect log PATH`",

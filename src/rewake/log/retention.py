@@ -3,7 +3,8 @@
 A log is trimmed by whole segments.  The floor (the first retained sequence) rises to the beginning
 of a segment; it is published durably before anything is deleted, then segments below it go, oldest
 first, each made durable before the next.  Killed anywhere, the trim leaves segments below the floor
-that nobody reads; the next one removes them.
+that nobody reads; the next one removes them.  Segments that were taken back as a whole go, too,
+wherever they are: only a reader that has not noticed yet may miss them.
 
 The floor never passes what a consumer or recovery still needs, nor the segments that the last
 anchor names (see `mark`): after power loss recovery begins there.  So the newest segment stays.
@@ -18,7 +19,7 @@ from rewake.log.files.floor import publish_floor
 from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.files.mark import MIN_TIMESTAMP, read_mark
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
-from rewake.log.reading.chain import Chain
+from rewake.log.reading.chain import Chain, Seals
 from rewake.log.reading.view import View, Viewer
 from rewake.log.store import Store
 from rewake.model.stream_event import TIME_LIMIT, told_by
@@ -102,8 +103,14 @@ def _latest_time(view: View) -> int:
     return max(known, default=MIN_TIMESTAMP)
 
 
-def trim(stores: Sequence[Store], needs: Needs, retention: Retention) -> Trimmed:
-    """Delete what may go.  One trimmer at a time: the log's owner."""
+def trim(
+    stores: Sequence[Store], needs: Needs, retention: Retention, *, epoch: int | None = None
+) -> Trimmed:
+    """Delete what may go.  One trimmer at a time: the log's owner.
+
+    With its `epoch`, Fenced when it is the owner no more: what it would trim, a successor may have
+    gone back to.
+    """
     viewer = Viewer(stores, adopt=False)
     view, log_id = viewer.view, viewer.log_id
     anchor = read_mark(stores[0], log_id=log_id, stripes=len(stores), anchors_only=True)
@@ -112,10 +119,10 @@ def trim(stores: Sequence[Store], needs: Needs, retention: Retention) -> Trimmed
     anchored = min(end.segment.first_sequence for end in anchor.durable.ends)
     floor = floor_for(view, needs, retention, anchored=anchored)
     if floor > view.floor:
-        publish_floor(stores[0], log_id=log_id, sequence=floor)
+        publish_floor(stores[0], log_id=log_id, sequence=floor, epoch=epoch)
     segments = size = 0
     for store, chain in zip(stores, view.chains, strict=True):
-        for segment in _doomed(store, chain, floor):
+        for segment in _doomed(store, chain, floor, view.seals):
             size += _delete(store, segment)
             segments += 1
     return Trimmed(floor, segments, size)
@@ -137,14 +144,20 @@ def _candidates(view: View) -> Iterator[tuple[SegmentHeader, int]]:
     yield from sorted(steps, key=lambda step: step[0].id.first_sequence)
 
 
-def _doomed(store: Store, chain: Chain, floor: int) -> list[SegmentId]:
-    """The segment files below the floor, also those that are not part of the log any more."""
+def _doomed(store: Store, chain: Chain, floor: int, seals: Seals) -> list[SegmentId]:
+    """The segment files below the floor, and those that are not part of the log any more."""
     kept = {segment.id for segment in chain}
     for segment, following in pairwise(chain):
         if following.id.first_sequence <= floor:
             kept.discard(segment.id)
     found = (segment_id(name) for name in store.names())
-    return sorted(s for s in found if s is not None and s not in kept and s.first_sequence < floor)
+    return sorted(
+        segment
+        for segment in found
+        if segment is not None
+        and segment not in kept
+        and (segment.first_sequence < floor or segment.first_sequence > seals.limit(segment.epoch))
+    )
 
 
 def _delete(store: Store, segment: SegmentId) -> int:

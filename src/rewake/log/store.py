@@ -11,7 +11,7 @@ What a store promises, and nothing more:
   `StorageFull`; every other failure raises `StorageFault`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rewake.log.frame import Buffer
@@ -69,10 +69,13 @@ class Store(Protocol):
         """Release descriptors and the lock; idempotent."""
 
 
-def publish(store: Store, name: str, data: bytes) -> None:
+def publish(
+    store: Store, name: str, data: bytes, *, check: Callable[[], None] | None = None
+) -> None:
     """Make a whole file appear under `name`, durably: after power loss it is there whole or not.
 
-    Idempotent, so a publication that failed for want of room can simply be repeated.
+    Idempotent, so a publication that failed for want of room can simply be repeated.  `check` may
+    refuse it at the last moment, when the draft is there.
     """
     draft = name + ".tmp"
     try:
@@ -81,5 +84,7 @@ def publish(store: Store, name: str, data: bytes) -> None:
         store.truncate(draft, 0)
         store.write(draft, 0, (data,))
     store.sync(draft)
+    if check is not None:
+        check()
     store.rename(draft, name)
     store.sync_directory()

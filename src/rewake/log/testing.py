@@ -3,6 +3,9 @@
 The oracle knows nothing of files.  It is told which turn was tried at which sequence and what was
 acknowledged, and then judges what a reader finds: nothing acknowledged may be lost or changed,
 nothing may be there that nobody appended, and there is no gap.
+
+A log that goes back is asked to lose what was promised from a sequence on: all of it or, if that
+was cut short, nothing.  Once it is lost, none of it may be there again.
 """
 
 from collections.abc import Sequence
@@ -47,6 +50,7 @@ class Oracle:
         self.tried: dict[int, set[int]] = {}
         self.promised: dict[int, int] = {}
         self.trimmed = 0  # frames below this sequence were allowed to go
+        self.going_back: int | None = None  # frames from here on may be taken back, or not yet
 
     def try_(self, sequence: int, number: int) -> None:
         """A writer is about to append the turn `number` as `sequence`."""
@@ -56,15 +60,31 @@ class Oracle:
         """A writer was told that its frame is safe."""
         assert self.promised.setdefault(sequence, number) == number, "two writers were promised"
 
+    def goes_back(self, to: int) -> None:
+        """A writer is about to take back the frames from `to` on."""
+        self.going_back = to
+
+    def opened(self, end: int) -> None:
+        """A writer has opened the log, which ends there: who was going back has, or never will."""
+        if self.going_back is not None and end <= self.going_back:
+            for known in (self.promised, self.tried):
+                for sequence in [each for each in known if each >= self.going_back]:
+                    del known[sequence]
+        self.going_back = None
+
     def judge(self, numbers: dict[int, int]) -> None:
         """What a reader found must be what was promised, and nothing that nobody tried."""
         first = min(numbers, default=0)
         assert not numbers or first <= self.trimmed, f"frames up to {first} are gone"
+        back = self.going_back
+        gone = back if back is not None and all(each < back for each in numbers) else None
         for sequence, number in self.promised.items():
-            if sequence >= max(first, self.trimmed):
+            if sequence >= max(first, self.trimmed) and (gone is None or sequence < gone):
                 assert numbers.get(sequence) == number, f"promised frame {sequence} is lost"
         for sequence, number in numbers.items():
-            assert number in self.tried.get(sequence, ()), f"phantom at {sequence}"
+            assert number in self.tried.get(sequence, ()), (
+                f"{number} at {sequence} is a phantom, or was taken back"
+            )
 
 
 class OracleWriter(DirectWriter):
@@ -79,6 +99,7 @@ class OracleWriter(DirectWriter):
         self.oracle = oracle
         self.numbers = {}
         self.promised = self.pipeline.durable.sequence
+        oracle.opened(self.promised)
         return self
 
     def try_turn(self, number: int, *, size: int = 24) -> None:

@@ -1,7 +1,8 @@
 """Reading a whole log to tell what is there, what is torn, what is damaged and what can be saved.
 
 Nothing here raises for damage, and nothing is changed.  A frame counts as live when it lies in a
-segment's live bytes; bytes behind them (a torn tail, a fenced writer's leavings) count as torn.
+segment's live bytes; bytes behind them (a torn tail, a fenced writer's leavings, what was taken
+back) count as torn.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from rewake.log.files.descriptor import Descriptor, read_descriptor
 from rewake.log.files.floor import read_floor
 from rewake.log.files.layout import SegmentId, segment_id
-from rewake.log.files.mark import read_mark
+from rewake.log.files.mark import Mark, read_mark
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader, read_segment_header
 from rewake.log.reading.chain import Seals
 from rewake.log.reading.scan import FoundFrame, Window, headers_in
@@ -91,11 +92,11 @@ def verify(stores: Sequence[Store]) -> LogReport:
         report.damage = _damage(error)
         return report
     log_id = report.descriptor.log_id
-    _read_bounds(stores, log_id, report)
+    mark = _read_bounds(stores, log_id, report)
     headers = _read_headers(stores, log_id, report)
-    ends = _live_ends(headers)
     seals = Seals(header for _, header in headers.values())
-    proven = report.durable
+    ends = _live_ends(headers, seals)
+    proven = min(mark.durable.sequence, seals.limit(mark.epoch)) if mark else 0
     for (stripe, segment), (store, header) in sorted(headers.items(), key=lambda item: item[0][1]):
         limit = seals.limit(segment.epoch)
         walk = _SegmentWalk(store, stripe, header, ends.get((stripe, segment)), limit, log_id)
@@ -168,6 +169,8 @@ class _SegmentWalk:
     def _resume(self, offset: int) -> int:
         """Where the next whole frame begins, or the end."""
         for candidate in headers_in(self._window, offset + 1):
+            if candidate.header.sequence >= self._limit:
+                continue  # dead: it proves nothing
             self.proven = max(self.proven, candidate.header.durable)
             try:
                 self._window.check(candidate.offset)
@@ -188,15 +191,14 @@ def _open_as_others_do(stores: Sequence[Store], report: LogReport) -> None:
         report.damage = _damage(error)
 
 
-def _read_bounds(stores: Sequence[Store], log_id: int, report: LogReport) -> None:
+def _read_bounds(stores: Sequence[Store], log_id: int, report: LogReport) -> Mark | None:
     try:
         report.first_sequence = read_floor(stores[0], log_id=log_id)
         first = read_mark(stores[0], log_id=log_id, stripes=len(stores))
-        mark = believed_mark(stores, first, report.first_sequence)
+        return believed_mark(stores, first, report.first_sequence)
     except DamagedLog as error:
         report.damage = _damage(error)
-        return
-    report.durable = mark.durable.sequence if mark else 0
+        return None
 
 
 def _read_headers(
@@ -221,12 +223,16 @@ def _read_headers(
 
 
 def _live_ends(
-    headers: dict[tuple[int, SegmentId], tuple[Store, SegmentHeader]],
+    headers: dict[tuple[int, SegmentId], tuple[Store, SegmentHeader]], seals: Seals
 ) -> dict[tuple[int, SegmentId], int]:
-    """Where each segment's live bytes end, as the newest of those that follow it says."""
+    """Where each segment's live bytes end, as the newest of those that follow it says.
+
+    What was taken back, or was a fenced writer's, says nothing about the log.
+    """
     ends = {}
     for (stripe, _), (_, header) in sorted(headers.items(), key=lambda item: item[0][1].epoch):
-        if header.previous is not None:
+        dead = header.id.first_sequence > seals.limit(header.id.epoch)
+        if header.previous is not None and not dead:
             ends[stripe, header.previous] = header.previous_end
     return ends
 

@@ -57,6 +57,10 @@ class OutOfRange(UsageError):
     """The requested position, timestamp or sequence is not in the log (any more)."""
 
 
+class TakenBack(OutOfRange):
+    """The log has gone back: what was read of it, or asked for, is not part of it any more."""
+
+
 class OtherQuery(UsageError):
     """The folder holds the state of another streaming query, or of the same one started anew."""
 

@@ -41,10 +41,12 @@ def open_log_writer(
     limits: Limits | None = None,
     on_durable: Callable[[int], None] | None = None,
     tag: int | None = None,
+    back_to: int | None = None,
 ) -> LogWriter:
     """Become the log's writer.  Without an epoch, only if nobody else is; with one, regardless.
 
-    `tag` is for one who writes several logs as one; otherwise each gets one of its own.
+    `tag` is for one who writes several logs as one; otherwise each gets one of its own.  With
+    `back_to`, frames from that sequence on are taken back (see `Log.open_for_append`).
     """
     with ExitStack() as stack:
         stores = local_stores(paths, stack=stack)
@@ -55,6 +57,7 @@ def open_log_writer(
             epoch=epoch,
             holder=holder or _process_name(),
             tag=new_tag() if tag is None else tag,
+            back_to=back_to,
         )
         writer = LogWriter(
             stores, point, mode=mode, limits=limits or _DEFAULTS, on_durable=on_durable

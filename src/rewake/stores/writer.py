@@ -172,11 +172,12 @@ class LogWriter:
     def trim(self, needs: Needs, retention: Retention) -> Trimmed | None:
         """Delete what nobody needs and the user does not want to keep.
 
-        None when there was no room to say so first: nothing is deleted, and the next one may do it.
+        None when there was no room to say so first, or this is the owner no more: nothing is
+        deleted, and the next one may do it.
         """
         try:
-            return trim(self._stores, needs, retention)
-        except StorageFull:
+            return trim(self._stores, needs, retention, epoch=self.epoch)
+        except (StorageFull, Fenced):
             return None
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:

@@ -1,11 +1,13 @@
-"""A log against a list: any order of appends, losses of power, successions and trims."""
+"""A log against a list: any order of appends, losses of power, successions, trims, going back."""
+
+from contextlib import suppress
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rewake.log.log import Log
-from rewake.log.memory import Choices, MemoryStore
+from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.verify import verify
@@ -26,8 +28,9 @@ class LogMachine(RuleBasedStateMachine):
         Log.create(self.stores, "model", log_id=77)
         self.open()
 
-    def open(self) -> None:
-        self.writer = OracleWriter(self.stores, mode=self.mode, limits=LIMITS).watch(self.oracle)
+    def open(self, back_to: int | None = None) -> None:
+        writer = OracleWriter(self.stores, mode=self.mode, limits=LIMITS, back_to=back_to)
+        self.writer = writer.watch(self.oracle)
         self.oracle.judge(read_numbers(self.stores))
 
     @rule(count=st.integers(1, 7), size=st.sampled_from([0, 24, 400]))
@@ -56,6 +59,32 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def close_and_reopen(self) -> None:
         self.writer.close()
+        self.open()
+
+    def goes_back(self, share: float) -> int:
+        floor = Log.open_reader(self.stores).first_sequence
+        to = floor + int(share * (self.writer.pipeline.next_sequence - floor))
+        self.oracle.trimmed = min(self.oracle.trimmed, to)
+        self.oracle.goes_back(to)
+        self.stores[0].unlock()
+        return to
+
+    @rule(share=st.floats(0, 1))
+    def go_back(self, share: float) -> None:
+        to = self.goes_back(share)
+        self.open(back_to=to)
+        assert self.writer.point.frontier.sequence == to
+
+    @rule(share=st.floats(0, 1), at=st.integers(1, 30), seed=st.integers(0, 1 << 32))
+    def lose_power_while_going_back(self, share: float, at: int, seed: int) -> None:
+        to = self.goes_back(share)
+        faults = Faults(crash_at=at)
+        for store in self.stores:
+            store.faults = faults
+        with suppress(PowerLost):
+            Log.open_for_append(self.stores, back_to=to)
+        choose = Choices(seed)
+        self.stores = [store.crash(choose) for store in self.stores]
         self.open()
 
     @rule(share=st.floats(0, 1), max_bytes=st.sampled_from([0, 1000]))

@@ -8,13 +8,18 @@ one look at one file.
 Why this leaves no race: a writer looks *after* its bytes are synced and *before* it acknowledges
 them.  If its claim is still there, the successor has not begun to read the log, and will find the
 bytes.  If it is gone, nothing is acknowledged.
+
+Nor does one for files that an owner publishes (`publish_as_owner`): segments that seal the log, the
+floor.  It looks when its draft is there; a successor removes the claim, then all drafts, and only
+then reads.  So the draft is gone before it can be renamed, or the claim was gone when it looked, or
+the successor finds the file.
 """
 
 from rewake.log.files.layout import MAX_COUNT, claim_epoch, claim_name
-from rewake.log.store import Store
+from rewake.log.store import Store, publish
 from rewake.model.errors import Fenced, LogInUse, UsageError
 
-__all__ = ["claim", "current_claim", "owns"]
+__all__ = ["claim", "current_claim", "owns", "publish_as_owner"]
 
 MAX_HOLDER_BYTES = 256
 
@@ -38,6 +43,25 @@ def owns(store: Store, epoch: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def publish_as_owner(
+    owned: Store, epoch: int, name: str, data: bytes, *, into: Store | None = None
+) -> None:
+    """Publish a file of the log `owned`; Fenced when the writer of `epoch` has been superseded.
+
+    A successor that has begun to read the log either finds the file, or there will never be one.
+    """
+
+    def check() -> None:
+        if not owns(owned, epoch):
+            raise Fenced(f"epoch {epoch} was superseded before it could publish {name}")
+
+    try:
+        publish(owned if into is None else into, name, data, check=check)
+    except FileNotFoundError:
+        check()  # a successor clears away drafts
+        raise
 
 
 def claim(store: Store, *, epoch: int | None, above: int, holder: str) -> int:

@@ -16,6 +16,7 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
+from rewake.log.files.claims import publish_as_owner
 from rewake.log.files.layout import FLOOR
 from rewake.log.store import Store, publish
 from rewake.model.errors import DamagedLog
@@ -29,10 +30,14 @@ _CRC: Final = Struct("<I")
 _SIZE: Final = _FIELDS.size + _CRC.size
 
 
-def publish_floor(store: Store, *, log_id: int, sequence: int) -> None:
-    """Say durably that frames below `sequence` may go."""
+def publish_floor(store: Store, *, log_id: int, sequence: int, epoch: int | None = None) -> None:
+    """Say durably that frames below `sequence` may go; Fenced when `epoch` was superseded."""
     fields = _FIELDS.pack(_MAGIC, _VERSION, log_id, sequence, 0)
-    publish(store, FLOOR, fields + _CRC.pack(crc32c(fields)))
+    data = fields + _CRC.pack(crc32c(fields))
+    if epoch is None:
+        publish(store, FLOOR, data)
+    else:
+        publish_as_owner(store, epoch, FLOOR, data)
 
 
 def read_floor(store: Store, *, log_id: int) -> int:

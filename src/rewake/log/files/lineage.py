@@ -7,6 +7,9 @@ same log up to there (the log matching property of Raft, with writers for terms)
 a position and a lineage can tell whether a log it meets later is the one it has read, or an older
 copy, or another past that was written over an older copy.
 
+A log that went back has a lineage like any other: the epoch that went back begins where it went
+back to.  Whoever has read further has a tuple of another writer there, and is told so.
+
 The design is argued in docs/design/one-history.md.
 """
 
@@ -103,7 +106,8 @@ class LogRecord(NamedTuple):
 def check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
     """Raise HistoryMismatch unless the log is at least as new as what is remembered of it.
 
-    Nothing is changed, so that the right parts can still be put in place.
+    What a later epoch took back need not be there.  Nothing is changed, so that the right parts can
+    still be put in place.
     """
     for _ in range(ATTEMPTS - 1):
         # A writer that is not fenced yet may trim meanwhile: what is damaged stays so.
@@ -138,11 +142,12 @@ def _check_record(stores: Sequence[Store], record: LogRecord, who: str) -> None:
                 f"the log of {who} was written by another epoch {step.epoch} than the coordinator "
                 f"knows: it is a copy that was continued elsewhere; {WHAT_TO_DO}"
             )
-    end = _end(stores, descriptor, found, record.sequence)
-    if end < record.sequence:
+    kept = min(record.sequence, found.seals.limit(record.epoch))
+    end = _end(stores, descriptor, found, kept)
+    if end < kept:
         raise HistoryMismatch(
             f"the log of {who} is older than the coordinator's state: it ends at frame {end}, but "
-            f"{record.sequence} frames were durable in epoch {record.epoch}; {WHAT_TO_DO}"
+            f"{kept} frames were durable in epoch {record.epoch}; {WHAT_TO_DO}"
         )
 
 
@@ -156,6 +161,8 @@ def _epochs(stores: Sequence[Store]) -> Iterable[int]:
 
 def _end(stores: Sequence[Store], descriptor: Descriptor, found: Survey, enough: int) -> int:
     """Where the log ends; frames are only read when the mark alone does not prove enough."""
-    if found.mark is not None and found.mark.durable.sequence >= enough:
-        return found.mark.durable.sequence
+    if found.mark is not None and not found.outranked:
+        durable = found.mark.durable.sequence
+        if durable >= enough:
+            return durable
     return 0 if found.empty else recover(stores, found, log_id=descriptor.log_id).end.sequence

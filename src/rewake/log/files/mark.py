@@ -25,6 +25,9 @@ The first mark of a log is written when it is created, as an anchor: its frontie
 After a kill the mark is exact.  After power loss it may lag, no further than the last anchor, but
 it never leads: every frame below `durable.sequence` must be there.  `completed` promises nothing
 after power loss.
+
+A mark counts up to the seals of later epochs and no further: a writer that goes back seals the log
+below what older marks say, and those may be all there is (see `survey`).
 """
 
 from struct import Struct
@@ -119,7 +122,7 @@ def first_marks(*, log_id: int, stripes: int) -> bytes:
 
 
 def read_mark(store: Store, *, log_id: int, stripes: int, anchors_only: bool = False) -> Mark:
-    """The most advanced mark; DamagedLog when there is none.
+    """The newest mark; DamagedLog when there is none.
 
     A slot that is neither empty nor valid was torn, or is damaged: another one speaks.  When no
     slot can be read, nothing says any more what must be there.  The file never changes its length.
@@ -140,7 +143,8 @@ def read_mark(store: Store, *, log_id: int, stripes: int, anchors_only: bool = F
 
 
 def _advance(mark: Mark) -> tuple[int, ...]:
-    return mark.durable.sequence, mark.epoch, mark.generation, mark.anchors
+    # By epoch first: a writer that went back is newer, though an older one had come further.
+    return mark.epoch, mark.durable.sequence, mark.generation, mark.anchors
 
 
 def _flat(frontier: Frontier) -> tuple[int, ...]:

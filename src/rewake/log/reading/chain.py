@@ -9,6 +9,7 @@ yet.  (Sealed just there, it is empty, or all its frames are dead.)  Without rea
 finds a segment that is missing, too short, of another log, or whose header is damaged.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -38,19 +39,23 @@ Chain = tuple[LiveSegment, ...]
 
 
 class Seals:
-    """For each epoch, the sequence from which on its frames are dead."""
+    """For each epoch, the sequence from which on its frames are dead.
+
+    Seals rise with epochs, unless a writer went back: then its seal is lower than those before, and
+    than what older writers and their marks say.
+    """
 
     def __init__(self, headers: Iterable[SegmentHeader]) -> None:
         seals = {header.id.epoch: header.seal for header in headers}
-        self._limits: dict[int, int] = {}
-        lowest = UNSEALED
-        for epoch in sorted(seals, reverse=True):
-            self._limits[epoch] = lowest
-            lowest = min(lowest, seals[epoch])
+        self._epochs = sorted(seals)
+        self._limits = [UNSEALED]  # of the newest epoch first, then of all before the newest, ...
+        for epoch in reversed(self._epochs):
+            self._limits.append(min(self._limits[-1], seals[epoch]))
+        self._limits.reverse()
 
     def limit(self, epoch: int) -> int:
-        """Frames of `epoch` with this sequence or a higher one are dead."""
-        return self._limits[epoch]
+        """Frames of `epoch`, or an older one, with this sequence or a higher one are dead."""
+        return self._limits[bisect_right(self._epochs, epoch)]
 
 
 class _Found:

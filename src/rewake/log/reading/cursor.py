@@ -2,7 +2,8 @@
 
 A stripe's visible bytes must be frames from end to end, and over all stripes the sequences must
 have no gap.  Anything else is damage and is raised as such, with its place.  A segment that
-disappears under a cursor was trimmed: `OutOfRange` says what is still there.
+disappears under a cursor was trimmed: `OutOfRange` says what is still there.  When the log goes
+back behind a cursor, that one raises `TakenBack`; one that has not come so far goes on.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from rewake.log.reading.chain import LiveSegment
 from rewake.log.reading.scan import CHUNK_BYTES, Window
 from rewake.log.reading.seek import stripe_place
 from rewake.log.reading.view import Viewer
-from rewake.model.errors import DamagedFrame, DamagedLog, OutOfRange
+from rewake.model.errors import DamagedFrame, DamagedLog, OutOfRange, TakenBack
 
 __all__ = ["BackwardCursor", "ForwardCursor"]
 
@@ -35,6 +36,7 @@ class ForwardCursor:
 
     def __init__(self, viewer: Viewer, sequence: int, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.sequence = sequence
+        self._backs = len(viewer.backs)
         self._viewer = viewer
         self._chunk_bytes = chunk_bytes
         self._stripes: list[_StripeForward] = []
@@ -52,12 +54,26 @@ class ForwardCursor:
         self.sequence += 1
         return stripe.take()
 
+    def check_back(self) -> bool:
+        """Whether the log has gone back since the last call; TakenBack when it did behind this."""
+        backs = self._viewer.backs
+        if len(backs) == self._backs:
+            return False
+        _refuse_taken_back(min(backs[self._backs :]), self.sequence)
+        self._backs = len(backs)
+        self._stripes = []
+        return True
+
     def _next(self) -> "_StripeForward | None":
+        self.check_back()
         if self.sequence >= self._viewer.end_sequence:
             return None
         try:
             return self._find()
         except FileNotFoundError:
+            self._viewer.reload()
+            if self.check_back():
+                return self._next()
             raise _trimmed(self._viewer, self.sequence) from None
         except _Unreadable as bad:
             raise _damaged(bad, self.sequence) from bad
@@ -137,6 +153,7 @@ class BackwardCursor:
     def __init__(self, viewer: Viewer, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.sequence = viewer.end_sequence
         self._viewer = viewer
+        self._backs = len(viewer.backs)
         self._floor = viewer.view.floor
         self._stripes = [
             _StripeBackward(viewer, stripe, chunk_bytes)
@@ -145,14 +162,22 @@ class BackwardCursor:
 
     def take(self) -> Frame | None:
         """The frame before the last one taken; None at the first retained one."""
+        self._check_back()
         if self.sequence <= self._floor:
             return None
         try:
             return self._find()
         except FileNotFoundError:
+            self._viewer.reload()
+            self._check_back()
             raise _trimmed(self._viewer, self.sequence - 1) from None
         except _Unreadable as bad:
             raise _damaged(bad, self.sequence - 1) from bad
+
+    def _check_back(self) -> None:
+        """What is left, below where the log went back to, is as it was."""
+        for back in self._viewer.backs[self._backs :]:
+            _refuse_taken_back(back, self.sequence)
 
     def _find(self) -> Frame:
         for stripe in self._stripes:
@@ -261,8 +286,15 @@ def _gap(segment: str, sequence: int) -> DamagedLog:
     )
 
 
+def _refuse_taken_back(back: int, sequence: int) -> None:
+    if sequence > back:
+        raise TakenBack(
+            f"the log has gone back to frame {back} while it was read up to frame {sequence}: what "
+            f"was read from {back} on is not part of it any more; undo it, and read on from {back}"
+        )
+
+
 def _trimmed(viewer: Viewer, sequence: int) -> OutOfRange:
-    viewer.reload()
     return OutOfRange(
         f"frame {sequence} was trimmed while it was being read: the first available is "
         f"{viewer.view.floor}"

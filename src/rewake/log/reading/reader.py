@@ -6,6 +6,8 @@ its last `refresh`; any number of them may read while a writer goes on.
 
 `tail` is the catch-up from past to live: a cursor whose `poll` returns the frames that have become
 complete since, each exactly once and in order, however many rotations or writers lie between.
+When the log has gone back, what is read is the log as it is then; a cursor that had come further
+raises `TakenBack`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -178,6 +180,7 @@ class Tail:
         """
         if refresh and self._cursor.sequence >= self._viewer.end_sequence:
             self._viewer.refresh()
+        self._cursor.check_back()
         frames: list[Frame] = []
         while len(frames) < max_frames and self._cursor.sequence < self._viewer.end_sequence:
             frame = self._cursor.take()

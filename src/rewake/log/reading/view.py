@@ -11,6 +11,9 @@ After power loss the mark may lag, and whole frames behind it may have been ackn
 that opens the log then does what a writer does before it acknowledges: it makes them durable, and
 looks whether their writer still owns the log.  If it does, no successor has read the log yet, so it
 will find them too.  While a successor is at opening, a reader shows what is proven without that.
+
+A log may go back.  A view is then replaced by one that ends earlier, or holds other frames; `backs`
+tells the cursors of a viewer, of which those that have come too far raise `TakenBack`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ from typing import Final, NamedTuple
 from rewake.log.files.claims import owns
 from rewake.log.files.descriptor import Descriptor, read_descriptor
 from rewake.log.files.mark import MIN_TIMESTAMP, Frontier, read_mark
-from rewake.log.reading.chain import Chain, LiveSegment
+from rewake.log.reading.chain import Chain, LiveSegment, Seals
 from rewake.log.reading.survey import survey
 from rewake.log.recover import recover
 from rewake.log.store import Store
@@ -31,13 +34,15 @@ ATTEMPTS: Final = 5
 
 
 class View(NamedTuple):
-    """What can be read: from sequence `floor` up to `frontier`."""
+    """What can be read: from sequence `floor` up to `frontier`; `epoch` is of the newest writer."""
 
     floor: int
     first_position: int
     first_timestamp: int
     chains: tuple[Chain, ...]
     frontier: Frontier
+    epoch: int
+    seals: Seals
 
     def visible(self, stripe: int) -> Sequence[LiveSegment]:
         """The segments of a stripe, each with the byte where its visible frames end."""
@@ -51,6 +56,19 @@ class View(NamedTuple):
             segments.append(live)
         raise FileNotFoundError(last.name)
 
+    def taken_back_by(self, later: "View") -> int | None:
+        """The first sequence whose frame, in this view, is not part of the log any more.
+
+        A frame is dead when a later epoch has sealed the log at it or below.  If that epoch's
+        segments are trimmed, the log begins where this view ends, or behind: then the first that
+        is left still names the one before it.
+        """
+        limit = later.seals.limit(self.epoch)
+        previous = later.chains[0][0].header.previous if later.chains[0] else None
+        if previous is not None and previous.epoch > self.epoch:
+            limit = min(limit, previous.first_sequence)
+        return limit if limit < self.frontier.sequence else None
+
 
 class Viewer:
     """The current picture of one log, for the cursors that share it.
@@ -63,6 +81,7 @@ class Viewer:
         self.stores = stores
         self.descriptor = read_descriptor(stores)
         self.view = load_view(stores, self.descriptor, adopt=adopt)
+        self.backs: list[int] = []  # each sequence to which the log was seen to go back
 
     @property
     def log_id(self) -> int:
@@ -76,14 +95,22 @@ class Viewer:
 
     def refresh(self) -> None:
         """See what has become complete since."""
-        self.view = refreshed(self.stores, self.descriptor, self.view)
+        self._see(refreshed(self.stores, self.descriptor, self.view))
 
     def reload(self) -> None:
         """See everything anew, also what has been trimmed meanwhile."""
         renewed = load_view(self.stores, self.descriptor)
-        if renewed.frontier.sequence < self.end_sequence:  # what was adopted stays
+        lags = renewed.frontier.sequence < self.end_sequence
+        if lags and self.view.taken_back_by(renewed) is None:  # what was adopted stays
             renewed = renewed._replace(frontier=self.view.frontier)
-        self.view = renewed
+        self._see(renewed)
+
+    def _see(self, view: View) -> None:
+        if view.seals is not self.view.seals:
+            back = self.view.taken_back_by(view)
+            if back is not None:
+                self.backs.append(back)
+        self.view = view
 
 
 def load_view(stores: Sequence[Store], descriptor: Descriptor, *, adopt: bool = False) -> View:
@@ -99,23 +126,31 @@ def load_view(stores: Sequence[Store], descriptor: Descriptor, *, adopt: bool = 
 def refreshed(stores: Sequence[Store], descriptor: Descriptor, view: View) -> View:
     """The log as it is now, given how it was: one look at the mark when nothing else changed."""
     mark = read_mark(stores[0], log_id=descriptor.log_id, stripes=descriptor.stripes)
-    if mark.completed.sequence <= view.frontier.sequence:
-        return view
-    if all(
-        any(live.id == end.segment for live in reversed(chain))
-        for chain, end in zip(view.chains, mark.completed.ends, strict=True)
-    ):
-        return view._replace(frontier=mark.completed)
+    if mark.epoch <= view.epoch:
+        if mark.epoch < view.epoch or mark.completed.sequence <= view.frontier.sequence:
+            return view
+        # The mark of a writer that was succeeded may be late, and of frames that were taken back.
+        if _known(mark.completed, view.chains) and owns(stores[0], mark.epoch):
+            return view._replace(frontier=mark.completed)
     renewed = load_view(stores, descriptor)
-    return renewed if renewed.frontier.sequence >= view.frontier.sequence else view
+    lags = renewed.frontier.sequence < view.frontier.sequence
+    return view if lags and view.taken_back_by(renewed) is None else renewed
+
+
+def _known(frontier: Frontier, chains: Sequence[Chain]) -> bool:
+    return all(
+        any(live.id == end.segment for live in reversed(chain))
+        for chain, end in zip(chains, frontier.ends, strict=True)
+    )
 
 
 def _load(stores: Sequence[Store], descriptor: Descriptor, *, adopt: bool) -> View:
     found = survey(stores, descriptor)
     if found.empty:
-        return View(0, 0, MIN_TIMESTAMP, found.chains, Frontier(0, 0, MIN_TIMESTAMP, ()))
+        nothing = Frontier(0, 0, MIN_TIMESTAMP, ())
+        return View(0, 0, MIN_TIMESTAMP, found.chains, nothing, 0, found.seals)
     recovered = recover(stores, found, log_id=descriptor.log_id)
-    complete = max(recovered.proven, found.mark.completed.sequence if found.mark else 0)
+    complete = max(recovered.proven, found.completed)
     if adopt and recovered.end.sequence > complete:
         recovered = recover(stores, found, log_id=descriptor.log_id, settle=True)
         if owns(stores[0], max(chain[-1].id.epoch for chain in found.chains)):
@@ -124,4 +159,7 @@ def _load(stores: Sequence[Store], descriptor: Descriptor, *, adopt: bool) -> Vi
         (chain[0].header for chain in found.chains), key=lambda header: header.id.first_sequence
     )
     frontier = recovered.frontier_at(complete)
-    return View(found.floor, first.position, first.timestamp, found.chains, frontier)
+    marked = found.mark.epoch if found.mark is not None else 0
+    epoch = max(marked, *(end.segment.epoch for end in frontier.ends))
+    first_at = (found.floor, first.position, first.timestamp)
+    return View(*first_at, found.chains, frontier, epoch, found.seals)

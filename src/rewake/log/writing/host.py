@@ -74,9 +74,10 @@ class DirectWriter:
         holder: str = "direct",
         mode: Mode = Mode.STABLE,
         limits: Limits | None = None,
+        back_to: int | None = None,
     ) -> None:
         self.stores = as_stores(stores)
-        self.point = Log.open_for_append(self.stores, epoch=epoch, holder=holder)
+        self.point = Log.open_for_append(self.stores, epoch=epoch, holder=holder, back_to=back_to)
         self.pipeline = WritePipeline(self.point, mode=mode, limits=limits)
         self.completed = self.point.frontier.sequence
         self._queue: deque[Command] = deque()
