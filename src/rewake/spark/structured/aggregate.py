@@ -1,7 +1,7 @@
 """`rewake.aggregate`: windows with eventual checkpoints inside a Structured Streaming query.
 
 averages = items.transform(
-    rewake.aggregate(by="item_id", window=rewake.count(10), avg="price", at="/state/averages")
+    rewake.aggregate(by="item", window=rewake.count_window(10), avg="price", at="/state/averages")
 )
 """
 
