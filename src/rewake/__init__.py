@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         UserDefined,
     )
     from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
-    from rewake.operators.session.window import session
-    from rewake.operators.windows.specs import count_window, running, time_window
+    from rewake.operators.session.window import session_window
+    from rewake.operators.windows.specs import count_window, running_window, time_window
     from rewake.recovery.approach import approach_named
     from rewake.spark.start import start
     from rewake.spark.structured.aggregate import aggregate
@@ -83,8 +83,8 @@ __all__ = [
     "produce",
     "progress",
     "read_parts",
-    "running",
-    "session",
+    "running_window",
+    "session_window",
     "start",
     "start_processes",
     "subscribe",
@@ -123,8 +123,8 @@ _PLACES = {
     "produce": "net.clients.producer",
     "progress": "spark.structured.observe",
     "read_parts": "connectors.files.parts",
-    "running": "operators.windows.specs",
-    "session": "operators.session.window",
+    "running_window": "operators.windows.specs",
+    "session_window": "operators.session.window",
     "start": "spark.start",
     "start_processes": "net.queries.running",
     "subscribe": "net.clients.client",

@@ -78,7 +78,7 @@ def test_sessions_survive_their_host_and_come_out_once(
     """Session windows fit where other windows do."""
     dying(monkeypatch, folder, {"1.during": "host", "3.before": "worker"})
     write_input(folder, 5)
-    windows = {"window": rewake.session(4), "time": "seq", "count": True, "order_by": None}
+    windows = {"window": rewake.session_window(4), "time": "seq", "count": True, "order_by": None}
     run_query(node_session, folder, averages(folder, shards=1, **windows))
     found = sorted(row for rows in results(folder).values() for row in rows)
     assert found == closed_sessions(5, gap=4)
@@ -354,7 +354,7 @@ def test_a_warning_says_when_the_order_of_rows_matters(tmp_path: Path) -> None:
     for settings in (
         {"window": rewake.count_window(3), "order_by": "at"},
         {"window": rewake.count_window(3), "order_by": False},
-        {"window": rewake.running()},
+        {"window": rewake.running_window()},
         {"window": rewake.time_window("1s"), "time": "at"},
     ):
         rewake.aggregate(by="k", count=True, at=tmp_path, **settings)
