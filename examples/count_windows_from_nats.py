@@ -28,8 +28,9 @@ with nats_server(given.nats) as address, local_session() as spark:
     messages = spark.readStream.format("nats").options(servers=address, stream="purchases").load()
     fields = from_json(col("data").cast("string"), "item int, price double").alias("fields")
     purchases = messages.select("sequence", fields).select("sequence", "fields.*")
+    ten = rewake.count_window(10)
     every_ten = rewake.aggregate(
-        by="item", window=rewake.count(10), avg="price", at=f"{folder}/state", order_by="sequence"
+        by="item", window=ten, avg="price", at=f"{folder}/state", order_by="sequence"
     )
     averages = purchases.transform(every_ten).writeStream.trigger(availableNow=True)
     averages = averages.option("checkpointLocation", f"{folder}/checkpoint")

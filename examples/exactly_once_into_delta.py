@@ -24,7 +24,7 @@ with local_session() as spark:
     purchases.write.format("rewake").mode("append").save(f"{folder}/purchases")
     stream = spark.readStream.format("rewake").option("maxRowsPerTrigger", 2_500)
     every_ten = rewake.aggregate(
-        by="item", window=rewake.count(10), avg="price", at=f"{folder}/state", order_by="id"
+        by="item", window=rewake.count_window(10), avg="price", at=f"{folder}/state", order_by="id"
     )
     averages = stream.load(f"{folder}/purchases").transform(every_ten).writeStream
     averages = averages.foreachBatch(write_once).trigger(availableNow=True)

@@ -27,7 +27,7 @@ with postgres_server(given.postgres) as address, local_session() as spark:
     purchases.write.mode("ignore").parquet(f"{folder}/purchases")
     files = spark.readStream.schema(purchases.schema).option("maxFilesPerTrigger", 1)
     every_ten = rewake.aggregate(
-        by="item", window=rewake.count(10), avg="price", at=f"{folder}/state", order_by="id"
+        by="item", window=rewake.count_window(10), avg="price", at=f"{folder}/state", order_by="id"
     )
     averages = files.parquet(f"{folder}/purchases").transform(every_ten).writeStream
     averages = averages.foreachBatch(write_once).trigger(availableNow=True)

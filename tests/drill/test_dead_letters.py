@@ -119,7 +119,11 @@ def largest_of(rows: int) -> rewake.Query:
         query.source("values", timed(rows))
         .map(tens="k - k % 10", k="k", v="v", name="tens")
         .aggregate(
-            by="tens", window=rewake.count(10), functions=[own], on_error="divert", name="step"
+            by="tens",
+            window=rewake.count_window(10),
+            functions=[own],
+            on_error="divert",
+            name="step",
         )
     )
     made.to_stream("results")

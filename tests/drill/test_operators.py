@@ -40,7 +40,9 @@ def build() -> rewake.Query:
         for seed, name in enumerate(("items", "asked"))
     ]
     items, asked = sources
-    items.sessions(by="k", gap=15, time="t", sum="v", count=True, name="sessions").to_stream()
+    items.aggregate(
+        by="k", window=rewake.session_window(15), time="t", sum="v", count=True, name="sessions"
+    ).to_stream()
     items.bsort(by="v", buffer=40, name="sorted").to_stream()
     items.map(doubled, many=True, name="doubled").to_stream()
     items.resample(

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
 from rewake.net.queries.running import start_processes
+from rewake.operators.session.window import session_window
 from rewake.spark.datasource.source import RewakeDataSource
 
 
@@ -30,9 +31,8 @@ def test_a_query_of_both_shows_their_state(tmp_path: Path) -> None:
         output=pa.schema([("item_id", pa.int32()), ("n", pa.int64())]), name="counts",
         recover_within="10s",
     ).to_stream("counts")  # fmt: skip
-    items.sessions(by="item_id", gap="1h", time="item_time", count=True, name="visits").to_stream(
-        "visits"
-    )
+    visits = {"window": session_window("1h"), "time": "item_time", "name": "visits"}
+    items.aggregate(by="item_id", count=True, **visits).to_stream("visits")
     with start_processes(query, tmp_path) as running:
         assert running.await_end(60)
     for stream, column in (("counts", "n"), ("visits", "session_start")):

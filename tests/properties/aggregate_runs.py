@@ -17,8 +17,8 @@ from aggregate_cases import IMMORTAL, Case, Life
 
 from rewake.log.frame import Frame, TurnRecord, decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate import operator as aggregate
 from rewake.operators.aggregate import user_accumulator
+from rewake.operators.columns import keys as key_columns
 from rewake.recovery.eventual.engine import (
     LATE_OUTPUT,
     RESULTS_OUTPUT,
@@ -47,7 +47,7 @@ def share_compiled_functions() -> None:
 
 def forgetting(case: Case) -> mock._patch[int]:
     """While in this context, idle keys are forgotten as the case says."""
-    return mock.patch.object(aggregate, "_SPARE_KEYS", -1 if case.forgetful else 65_536)
+    return mock.patch.object(key_columns, "SPARE_KEYS", -1 if case.forgetful else 65_536)
 
 
 # --- input -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from rewake.connectors import Batches
-from rewake.graph import Query, time_window
+from rewake.graph import Query, session_window, time_window
 from rewake.graph.stream import Stream
 from rewake.node.limits import NodeLimits
 from rewake.sim.cluster import Cluster, Kinds
@@ -96,9 +96,9 @@ def renamed(stream: Stream, rows: Rows, value: str, time: str) -> Made:
 def in_sessions(random: Random, given: Made) -> Made:
     """Sessions, which are known by when they end."""
     gap = random.choice((3, 8))
-    stream = given.stream.sessions(
+    stream = given.stream.aggregate(
         by="k",
-        gap=gap,
+        window=session_window(gap),
         time=given.time,
         sum=["v"],
         shards=random.choice((1, 2)),

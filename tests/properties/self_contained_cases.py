@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.stateful import Emissions
-from rewake.operators.windows.specs import running
+from rewake.operators.windows.specs import running_window
 from rewake.recovery.self_contained.engine import Bounds, SelfContained, repeat
 from rewake.recovery.self_contained.order import in_key_order
 
@@ -35,7 +35,7 @@ class BatchCase(Case):
     def spec(self) -> AggregateSpec:
         """What is computed."""
         spec = super().spec()
-        window = running() if self.running else spec.window
+        window = running_window() if self.running else spec.window
         return AggregateSpec(
             spec.by,
             window,

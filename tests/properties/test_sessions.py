@@ -33,7 +33,7 @@ from test_approaches import PRECISE, check_no_crash_shows, check_same
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.columns import keys as key_columns
 from rewake.operators.session.operator import Sessions, SessionSpec
-from rewake.operators.session.window import session
+from rewake.operators.session.window import session_window
 from rewake.oracle.aggregates import results_of
 
 
@@ -45,7 +45,9 @@ class SessionCase(Case):
         """What is computed."""
         functions = _engine_functions(self.functions)
         gap = self.window[1]
-        return SessionSpec(self.by, session(gap), functions, "t", self.slack, route_late=True)
+        return SessionSpec(
+            self.by, session_window(gap), functions, "t", self.slack, route_late=True
+        )
 
     def operator(self) -> Sessions:
         """A new operator."""

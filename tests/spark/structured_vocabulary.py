@@ -54,7 +54,7 @@ def write_input(
 
 def averages(folder: Path, **settings: Any) -> "Callable[[DataFrame], DataFrame]":
     """Averages of four rows of an item, in the order of `seq`."""
-    options = {"window": rewake.count(4), "order_by": "seq", "shards": 2} | settings
+    options = {"window": rewake.count_window(4), "order_by": "seq", "shards": 2} | settings
     return rewake.aggregate(**({"by": "item", "avg": "price", "at": folder / "state"} | options))
 
 

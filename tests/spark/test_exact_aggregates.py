@@ -66,7 +66,7 @@ def test_running_decimals_and_the_last_status_are_what_spark_says(
         frame.write.mode("append").parquet(str(folder / "input"))
     operator = rewake.aggregate(
         by="account",
-        window=rewake.running(),
+        window=rewake.running_window(),
         at=folder / "state",
         sum="amount",
         avg="amount",

@@ -78,7 +78,7 @@ def test_sessions_survive_their_host_and_come_out_once(
     """Session windows fit where other windows do."""
     dying(monkeypatch, folder, {"1.during": "host", "3.before": "worker"})
     write_input(folder, 5)
-    windows = {"window": rewake.session(4), "time": "seq", "count": True, "order_by": None}
+    windows = {"window": rewake.session_window(4), "time": "seq", "count": True, "order_by": None}
     run_query(node_session, folder, averages(folder, shards=1, **windows))
     found = sorted(row for rows in results(folder).values() for row in rows)
     assert found == closed_sessions(5, gap=4)
@@ -252,7 +252,7 @@ try:
     run_query(session, folder)
     shutil.copytree(folder / "checkpoint", folder / "old")
     refused(shards=3)
-    refused(window=rewake.count(5))
+    refused(window=rewake.count_window(5))
     write_input(folder, 1, start=2)
     run_query(session, folder)
     shutil.move(folder / "checkpoint", folder / "new")
@@ -334,13 +334,13 @@ def test_columns_and_settings_are_checked_when_the_transform_is_built(
         ({"by": "value", "count": True, "shards": 0}, "shards is a number from 1"),
         ({"by": "value", "count": True, "gaps": "maybe"}, "gaps is"),
     ):
-        options = {"window": rewake.count(3), "order_by": False} | settings
+        options = {"window": rewake.count_window(3), "order_by": False} | settings
         if "avg" not in options:
             options["count"] = True
         with pytest.raises(rewake.RewakeError, match=words):
             frame.transform(rewake.aggregate(at=folder / "state", **options))
     finite = rewake.aggregate(
-        by="id", window=rewake.count(3), count=True, order_by=False, at=folder / "state"
+        by="id", window=rewake.count_window(3), count=True, order_by=False, at=folder / "state"
     )
     with pytest.raises(rewake.RewakeError, match="needs a streaming DataFrame"):
         node_session.range(3).transform(finite)
@@ -350,11 +350,11 @@ def test_columns_and_settings_are_checked_when_the_transform_is_built(
 def test_a_warning_says_when_the_order_of_rows_matters(tmp_path: Path) -> None:
     """Not when an order is given, any order will do, or results do not depend on it."""
     with pytest.warns(rewake.OrderMatters, match="order_by"):
-        rewake.aggregate(by="k", window=rewake.count(3), count=True, at=tmp_path)
+        rewake.aggregate(by="k", window=rewake.count_window(3), count=True, at=tmp_path)
     for settings in (
-        {"window": rewake.count(3), "order_by": "at"},
-        {"window": rewake.count(3), "order_by": False},
-        {"window": rewake.running()},
+        {"window": rewake.count_window(3), "order_by": "at"},
+        {"window": rewake.count_window(3), "order_by": False},
+        {"window": rewake.running_window()},
         {"window": rewake.time_window("1s"), "time": "at"},
     ):
         rewake.aggregate(by="k", count=True, at=tmp_path, **settings)

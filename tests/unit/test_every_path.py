@@ -41,7 +41,7 @@ def nothing(*_arguments: object) -> None:
 
 
 PUBLIC = {
-    "aggregate": lambda at: rewake.aggregate(by="k", window=rewake.count(2), avg="v", at=at),
+    "aggregate": lambda at: rewake.aggregate(by="k", window=rewake.count_window(2), avg="v", at=at),
     "process": lambda at: rewake.process(nothing, by="k", state={}, output=SCHEMA, at=at),
     "Files": rewake.Files,
     "FileSink": rewake.FileSink,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rewake.graph import joins, lookups, processes, resamples, sessions, sorts
+from rewake.graph import joins, lookups, processes, resamples, sorts
 from rewake.graph.checks import (
     check_aggregate,
     check_key,
@@ -26,7 +26,6 @@ from rewake.model.names import checked_name
 from rewake.model.stream_event import no_tuples
 from rewake.model.units import check_duration
 from rewake.operators.aggregate.functions import AggregateFunction, asked_for, listed
-from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.expressions.expression import (
     ArrowFunction,
     BatchFunction,
@@ -36,7 +35,7 @@ from rewake.operators.expressions.expression import (
 from rewake.operators.fragment import FilterStep, MapStep
 from rewake.operators.stateful import StatefulSpec
 from rewake.operators.stateless import plain_schema
-from rewake.operators.windows.specs import CountWindow, TimeWindow
+from rewake.operators.windowed import Window, windowed
 from rewake.recovery.approach import Approach, approach_named, chosen_approach
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ class Stream:
         self,
         *,
         by: Columns,
-        window: CountWindow | TimeWindow,
+        window: Window,
         avg: Columns = (),
         sum: Columns = (),  # noqa: A002
         min: Columns = (),  # noqa: A002
@@ -271,7 +270,7 @@ class Stream:
         checkpoint_budget: str | float = "5%",
         fragment: str | None = None,
     ) -> Stream:
-        """Functions over windows of each key's tuples.
+        """Functions over windows of each key's tuples: count, time or session windows.
 
         The result of `avg="price"` is the column `avg_price`; `functions=[Avg("price", "mean")]`
         gives full control.  `time`, `timeout`, `slack`, `route_late`, `null_keys` and `on_error`
@@ -285,20 +284,14 @@ class Stream:
         if null_keys == "drop":
             self, null_keys = self._with_keys(name, keys), "group"  # noqa: PLW0642
         with of_step(name):
-            spec = AggregateSpec(
-                by=keys,
-                window=window,
-                aggregates=asked_for(
-                    count,
-                    functions,
-                    avg=avg,
-                    sum=sum,
-                    min=min,
-                    max=max,
-                    first=first,
-                    last=last,
-                    stddev=stddev,
-                ),
+            asked = asked_for(
+                count, functions,
+                avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
+            )  # fmt: skip
+            spec = windowed(
+                keys,
+                window,
+                asked,
                 time=time,
                 timeout=timeout,
                 null_keys=null_keys,
@@ -321,15 +314,15 @@ class Stream:
         """The second output of a step that goes by event time: tuples that came too late for it."""
         if self._port.port == LATE or self._port.step.late_schema is None:
             raise UsageError(
-                f"step {self.name!r} has no output of late tuples; aggregates, sessions, sorts, "
-                "resamples and keyed processing have one with route_late=True, a join has "
+                f"step {self.name!r} has no output of late tuples; aggregates, sorts, resamples "
+                "and keyed processing have one with route_late=True, a join has "
                 "output('late-left') and output('late-right')"
             )
         return Stream(self._query, Port(self._port.step, LATE))
 
     def aggregates(
         self,
-        windows: Mapping[str, CountWindow | TimeWindow],
+        windows: Mapping[str, Window],
         *,
         name: str | None = None,
         **rest: Any,
@@ -364,7 +357,6 @@ class Stream:
     lookup = lookups.lookup
     process = processes.process
     resample = resamples.resample
-    sessions = sessions.sessions
 
     # --- where streams end -------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.graph.stream import Stream
+from rewake.operators.session.window import session_window
 from rewake.sim.connectors import ListTable
 from rewake.sim.scenarios import Builder, Row, Scenario
 
@@ -158,9 +159,9 @@ class _OperatorBuilder(Builder):
 
     def _in_sessions(self, stream: Stream) -> list[Stream]:
         random = self._random
-        found = stream.sessions(
+        found = stream.aggregate(
             by="k",
-            gap=random.choice((2, 5, 12)),
+            window=session_window(random.choice((2, 5, 12))),
             time="t",
             sum="v",
             count=True,

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from rewake.connectors import Batches
-from rewake.graph import Query, time_window
+from rewake.graph import Query, session_window, time_window
 from rewake.graph.stream import Stream
 from rewake.model.errors import UsageError
 
@@ -80,7 +80,9 @@ def test_a_clock_waits_for_columns_that_are_behind_the_ends_of_windows(column, c
 def test_starts_of_sessions_are_no_event_time() -> None:
     """A session may have begun any time ago."""
     query = Query("q")
-    visits = _source(query).sessions(by="k", gap="5s", time="t", max="t", count=True)
+    visits = _source(query).aggregate(
+        by="k", window=session_window("5s"), time="t", max="t", count=True
+    )
     times = {"t": "window_start", "end": "window_end", "last": "max_t"}
     named = visits.map({"k": "k", **times})
     with pytest.raises(UsageError, match="'t' of 'map-1' may be further in the past"):

@@ -29,8 +29,13 @@ STEPS: dict[str, Callable[[Stream], Stream]] = {
     "aggregate": lambda rows: rows.aggregate(
         by="k", window=rewake.count_window(2), sum="v", null_keys="drop", name="step"
     ),
-    "sessions": lambda rows: rows.sessions(
-        by="k", gap="1s", time="at", sum="v", null_keys="drop", name="step"
+    "sessions": lambda rows: rows.aggregate(
+        by="k",
+        window=rewake.session_window("1s"),
+        time="at",
+        sum="v",
+        null_keys="drop",
+        name="step",
     ),
 }
 

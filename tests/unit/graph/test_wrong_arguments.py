@@ -74,14 +74,15 @@ STEPS: dict[str, Callable[[Stream], tuple[Any, dict[str, Any]]]] = {
         of.resample, {"at": other(of), "time": "at", "window": "10s", "columns": {"then": "v"}},
     ),
     "sessions": lambda of: (
-        of.sessions, {"by": "k", "gap": "10s", "time": "at", "avg": "v"},
+        of.aggregate,
+        {"by": "k", "window": rewake.session_window("10s"), "time": "at", "avg": "v"},
     ),
     "to_stream": lambda of: (of.to_stream, {"name": "kept"}),
     "to": lambda of: (of.to, {"sink": rewake.FileSink("files")}),
     "output": lambda of: (of.output, {"name": "dead"}),
     "time_window": lambda _of: (rewake.time_window, {"size": "10s"}),
     "count_window": lambda _of: (rewake.count_window, {"size": 10}),
-    "session": lambda _of: (rewake.session, {"gap": "10s"}),
+    "session_window": lambda _of: (rewake.session_window, {"gap": "10s"}),
     "Query": lambda _of: (Query, {"name": "another"}),
     "entry": lambda of: (of._query.entry, {"name": "more", "schema": SCHEMA}),
     "source": lambda of: (
@@ -163,7 +164,7 @@ def test_durations_are_taken_as_spark_writes_them_wherever_one_is_taken(text: st
     window = rewake.time_window(text, every=text)
     entry.aggregate(by="k", window=window, time="at", slack=text, avg="v", recover_within=text)
     entry.aggregate(by="k", window=rewake.count_window(5), time="at", timeout=text, avg="v")
-    entry.sessions(by="k", gap=text, time="at", avg="v")
+    entry.aggregate(by="k", window=rewake.session_window(text), time="at", avg="v")
     entry.join(query.entry("other", SCHEMA), on="k", within=text, time="at", slack=text)
     entry.resample(query.entry("times", SCHEMA), time="at", window=text, columns={"then": "v"})
     rows = pa.table({"at": pa.array([1], pa.timestamp("us"))})
@@ -176,6 +177,12 @@ def test_durations_are_taken_as_spark_writes_them_wherever_one_is_taken(text: st
 )
 def test_what_is_no_duration_is_refused_when_the_window_is_made(text: str) -> None:
     """Not when it meets a time column, or tuples."""
-    for make in (rewake.time_window, rewake.session):
+    for make in (rewake.time_window, rewake.session_window):
         with pytest.raises(InvalidWindow, match=r'is not a duration.*"1 hour 30 minutes"'):
             make(text)
+
+
+def test_a_gap_of_nothing_is_refused() -> None:
+    """Every tuple would be a session."""
+    with pytest.raises(InvalidWindow, match="the gap of sessions must be longer than nothing"):
+        rewake.session_window(0)

@@ -28,7 +28,6 @@ from rewake.operators.aggregate.functions import (
     UserDefined,
 )
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
-from rewake.operators.session.window import SessionWindow
 from rewake.operators.stateful import FURTHER_PORTS
 from rewake.operators.windows.specs import count_window, time_window
 
@@ -88,7 +87,7 @@ def results(operator, rows, position=0, watermark=None):
         (SchemaMismatch, "event time: no column named 'x'", {"time": "x"}),
         (SchemaMismatch, "event time: column 's' is of type string", {"time": "s"}),
         (InvalidWindow, "needs an event-time column", {"window": time_window(5)}),
-        (InvalidWindow, r"stream\.sessions\(gap=", {"window": SessionWindow("30s")}),
+        (InvalidWindow, r"'30s' is no window: count_window\(10\)", {"window": "30s"}),
         (InvalidWindow, "a time window has no timeout", TIMED | {"timeout": 3}),
         (InvalidWindow, "slack is for time windows", {"time": "t", "slack": 3}),
         (InvalidWindow, "slack must not be negative", TIMED | {"slack": -1}),

@@ -14,7 +14,7 @@ from rewake.operators.classes import OperatorClass
 from rewake.operators.expressions.expression import ArrowFunction, Expression
 from rewake.operators.fragment import FilterStep, FragmentProgram, MapStep, OutputRoute
 from rewake.operators.splitting import SplitStep
-from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running_window, time_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 FILTER = FilterStep(Expression("v > 3"))
@@ -130,7 +130,7 @@ def test_windows_of_time_are_convergent_capable_and_no_more():
 
 def test_windows_by_count_are_deterministic_and_no_more():
     """They stand where counting began: a later start never makes up for what it missed."""
-    for window in (count_window(5), count_window(5, 2), running()):
+    for window in (count_window(5), count_window(5, 2), running_window()):
         spec = AggregateSpec(["k"], window, [Avg("v"), Count()])
         assert spec.operator_class is OperatorClass.DETERMINISTIC
         whole = turns_of(spec, 0)

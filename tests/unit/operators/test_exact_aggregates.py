@@ -26,7 +26,7 @@ from rewake.operators.columns.keys import GroupBy
 from rewake.operators.join.keys import JoinKeys
 from rewake.operators.shuffle import Shuffle
 from rewake.operators.stateful import StoredParts
-from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running_window, time_window
 
 PRICE = pa.decimal128(10, 2)
 
@@ -149,7 +149,7 @@ def test_decimals_of_any_size_add_up_as_pythons_do(seed):
 def test_averages_over_more_tuples_than_32_bits_count_are_exact():
     """Which no test can send: the state of a window that has them is restored."""
     count = 3 * 2**32 + 1
-    made = operator(pa.decimal128(38, 0), Avg("x"), window=running())
+    made = operator(pa.decimal128(38, 0), Avg("x"), window=running_window())
     ids = np.zeros(1, np.int64)
     low, high = (np.array([value], np.int64) for value in (5, 2**40))
     keys = np.array([1], np.int64), np.zeros(0, np.int32)
@@ -239,7 +239,7 @@ def test_a_window_of_nulls_has_no_text_and_is_not_the_empty_one():
 
 def test_the_last_status_of_each_key_is_kept_while_others_come_and_go():
     """Running windows: every batch says what it touched; what was replaced leaves the memory."""
-    made = operator(pa.string(), Last("x"), Max("x"), window=running())
+    made = operator(pa.string(), Last("x"), Max("x"), window=running_window())
     last: dict[int, str] = {}
     largest: dict[int, str] = {}
     numbers = np.random.default_rng(1)
@@ -255,7 +255,7 @@ def test_the_last_status_of_each_key_is_kept_while_others_come_and_go():
 
 def test_texts_that_no_window_holds_any_more_take_no_memory():
     """Sixty megabytes pass through ten windows that hold some kilobytes."""
-    made = operator(pa.string(), Last("x"), Max("x"), window=running())
+    made = operator(pa.string(), Last("x"), Max("x"), window=running_window())
     values = [f"{number:0>3}" * 500 for number in range(700)]
     event = batch(pa.string(), values, [number % 10 for number in range(700)])
     results(made, event)

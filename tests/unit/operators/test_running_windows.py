@@ -22,7 +22,7 @@ from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.aggregate.spec_json import spec_from_json
 from rewake.operators.fragment import FilterStep, FragmentProgram
 from rewake.operators.stateful import StoredParts
-from rewake.operators.windows.specs import RunningWindow, count_window, running
+from rewake.operators.windows.specs import RunningWindow, count_window, running_window
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("t", pa.int64())])
 
@@ -32,7 +32,9 @@ KEEP = FilterStep(lambda batch: pa.array([True] * batch.num_rows, pa.bool_()))
 
 def operator(*functions, **more):
     """Sums, unless a test says otherwise."""
-    return Aggregate(AggregateSpec(["k"], running(), functions or (Sum("v"),), **more), SCHEMA)
+    return Aggregate(
+        AggregateSpec(["k"], running_window(), functions or (Sum("v"),), **more), SCHEMA
+    )
 
 
 def event(position, keys, values=None):
@@ -121,7 +123,7 @@ def test_event_time_only_moves_the_clock():
 def test_a_million_keys_in_one_turn_are_counted_as_numpy_counts_them():
     """At the size that matters, where tables grow in mid-turn."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-    aggregate = Aggregate(AggregateSpec(["k"], running(), [Count(), Sum("v")]), schema)
+    aggregate = Aggregate(AggregateSpec(["k"], running_window(), [Count(), Sum("v")]), schema)
     random = np.random.default_rng(7)
     history = []
     for turn in range(2):
@@ -192,7 +194,7 @@ def test_a_running_window_can_be_described():
 
 def test_a_stream_event_may_not_be_cut():
     """For what is emitted depends on it; other windows do not mind."""
-    spec = AggregateSpec(["k"], running(), [Count()])
+    spec = AggregateSpec(["k"], running_window(), [Count()])
     assert not operator().divisible
     assert not FragmentProgram((KEEP,), spec).operator(SCHEMA).divisible
     assert Aggregate(AggregateSpec(["k"], count_window(2), [Count()]), SCHEMA).divisible
@@ -202,7 +204,7 @@ def test_a_query_refuses_running_windows():
     """Its stream events are not the same every time."""
     items = Query("q").source("items", _Source())
     with pytest.raises(InvalidWindow, match=r"'totals'.*Structured Streaming"):
-        items.aggregate(by="k", window=running(), sum="v", name="totals")
+        items.aggregate(by="k", window=running_window(), sum="v", name="totals")
 
 
 class _Source:

@@ -10,7 +10,6 @@ import pytest
 
 from rewake.connectors.memory import Batches
 from rewake.graph.query import Query
-from rewake.graph.sessions import sessions
 from rewake.model.errors import (
     ArithmeticOverflow,
     DamagedFrame,
@@ -23,7 +22,7 @@ from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
 from rewake.operators.classes import OperatorClass
 from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session
+from rewake.operators.session.window import session_window
 from rewake.operators.stateful import StoredParts
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
@@ -38,7 +37,7 @@ def event(position, *rows, watermark=None):
 
 def operator(*functions, gap=10, **options):
     functions = functions or (Count(),)
-    return SessionSpec(("k",), session(gap), functions, "t", **options).operator(SCHEMA)
+    return SessionSpec(("k",), session_window(gap), functions, "t", **options).operator(SCHEMA)
 
 
 def rows_of(batch):
@@ -111,7 +110,7 @@ def test_what_a_watermark_alone_decides_leaves_a_check():
 def test_a_gap_is_a_duration_in_the_unit_of_the_time_column():
     """As with windows of event time."""
     schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("ms"))])
-    spec = SessionSpec(("k",), session("2s"), (Count(),), "t")
+    spec = SessionSpec(("k",), session_window("2s"), (Count(),), "t")
     made = spec.operator(schema)
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1, 1, 1]), pa.array([0, 1_999, 4_000], pa.timestamp("ms"))], schema=schema
@@ -127,9 +126,8 @@ def test_a_gap_is_a_duration_in_the_unit_of_the_time_column():
         ({"by": "q"}, SchemaMismatch, "no column 'q'"),
         ({"time": "T"}, SchemaMismatch, "did you mean 't'"),
         ({"sum": "w"}, SchemaMismatch, "no column 'w'"),
-        ({"gap": 0}, InvalidWindow, "longer than nothing"),
-        ({"gap": "soon"}, InvalidWindow, "not a duration"),
-        ({"gap": 2**62}, InvalidWindow, "beyond what 64-bit"),
+        ({"window": session_window(2**62)}, InvalidWindow, "beyond what 64-bit"),
+        ({"timeout": "5s"}, InvalidWindow, "a session has no timeout"),
         ({"slack": -1}, InvalidWindow, "slack must not be negative"),
         ({"count": False}, UsageError, "at least one function"),
         ({"by": ()}, UsageError, "at least one key column"),
@@ -141,15 +139,24 @@ def test_a_gap_is_a_duration_in_the_unit_of_the_time_column():
 def test_bad_settings_are_refused_when_the_step_is_added(options, error, complaint):
     """With the name of the step, and a near name for a column."""
     stream = Query("q").source("items", Batches(event(0, (1, 1, 0)).batch))
-    options = {"by": "k", "gap": 5, "time": "t", "count": True, "name": "mine", **options}
+    options = {
+        "by": "k",
+        "window": session_window(5),
+        "time": "t",
+        "count": True,
+        "name": "mine",
+        **options,
+    }
     with pytest.raises(error, match=f"step 'mine': .*{complaint}"):
-        sessions(stream, **options)
+        stream.aggregate(**options)
 
 
 def test_sessions_are_a_step_of_a_query_and_say_what_they_do():
     """Keys, windows and functions give the result's columns."""
     stream = Query("q").source("items", Batches(event(0, (1, 1, 0)).batch))
-    made = sessions(stream, by="k", gap=session(5), time="t", avg="v", route_late=True, slack=2)
+    made = stream.aggregate(
+        by="k", window=session_window(5), time="t", avg="v", route_late=True, slack=2
+    )
     assert made.schema.names == ["k", "window_start", "window_end", "avg_v"]
     assert made.late.schema.names == ["k", "v", "t"]
     words = list(made._port.step.spec.words())

@@ -21,7 +21,7 @@ from rewake.operators.aggregate.functions import (
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.aggregate.spec_json import spec_from_json, windows_from_json
 from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session
+from rewake.operators.session.window import session_window
 from rewake.operators.windows.specs import count_window, time_window
 
 names = st.text(min_size=1, max_size=8)
@@ -111,7 +111,7 @@ def test_what_describes_no_aggregate_is_refused(described: dict[str, object]) ->
 
 def test_sessions_are_described_and_read_back():
     """With all that decides their results; what is none is refused."""
-    spec = SessionSpec(["k"], session("5s"), [Avg("v"), Count()], "t", slack="1s")
+    spec = SessionSpec(["k"], session_window("5s"), [Avg("v"), Count()], "t", slack="1s")
     described = {"kind": spec.kind, **spec.describe()}
     again = windows_from_json(json.loads(json.dumps(described)))
     assert isinstance(again, SessionSpec)

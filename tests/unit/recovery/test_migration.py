@@ -14,8 +14,8 @@ from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session
-from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.operators.session.window import session_window
+from rewake.operators.windows.specs import count_window, running_window, time_window
 from rewake.recovery.approach import RESULTS_OUTPUT
 from rewake.recovery.migration import first_record, parts_of
 from rewake.recovery.self_contained.engine import SelfContained, repeat
@@ -48,12 +48,12 @@ WINDOWS = {
     "tumbling": AggregateSpec(["who"], count_window(5), FUNCTIONS),
     "sliding": AggregateSpec(["who"], count_window(6, every=2), FUNCTIONS),
     "time": AggregateSpec(["who"], time_window("40us"), FUNCTIONS, time="at"),
-    "running": AggregateSpec(["who"], running(), FUNCTIONS),
+    "running": AggregateSpec(["who"], running_window(), FUNCTIONS),
 }
 # Their clocks are not those of before when shards that were apart come together: what they give is
 # the same, but for when.
 BY_CLOCK = {
-    "sessions": SessionSpec(["who"], session("9us"), FUNCTIONS, "at", slack="20us"),
+    "sessions": SessionSpec(["who"], session_window("9us"), FUNCTIONS, "at", slack="20us"),
     "process": ProcessSpec(
         summed,
         ("who",),

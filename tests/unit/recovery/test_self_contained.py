@@ -15,7 +15,7 @@ from rewake.operators.aggregate.functions import Count, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.fragment import FilterStep, FragmentProgram
 from rewake.operators.stateless import StatelessOperator
-from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.self_contained.engine import Bounds, SelfContained, repeat
@@ -23,7 +23,7 @@ from rewake.recovery.self_contained.frames import MARK_OUTPUT
 from rewake.recovery.self_contained.order import in_key_order
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
-WINDOWS = {"count": count_window(3), "sliding": count_window(4, 2), "running": running()}
+WINDOWS = {"count": count_window(3), "sliding": count_window(4, 2), "running": running_window()}
 
 
 def sums(window, **more):
@@ -102,7 +102,7 @@ def test_every_batch_leaves_a_record_with_its_identity():
 
 def test_rows_are_logged_when_a_batch_touches_many_windows():
     """Then its state would take more bytes than its rows; results are computed again."""
-    shard = Shard(sums(running()))
+    shard = Shard(sums(running_window()))
     shard.turn(list(range(1000)))
     assert shard.state.progress()["way"] == "input"
     assert kinds(shard.frames[0]) >= {SectionKind.INPUT, SectionKind.OPENS}
@@ -123,7 +123,7 @@ def test_state_is_logged_when_a_batch_touches_few_windows():
 
 def test_running_windows_need_no_results_beside_their_checks():
     """They follow from the CHECKs."""
-    shard = Shard(sums(running()))
+    shard = Shard(sums(running_window()))
     turn = shard.turn([1, 2] * 1000)
     assert shard.state.progress()["way"] == "checks"
     assert SectionKind.RESULTS not in kinds(shard.frames[0])
@@ -132,7 +132,7 @@ def test_running_windows_need_no_results_beside_their_checks():
 
 def test_only_columns_that_the_operator_reads_are_logged():
     """The others come back as nulls, which makes no difference."""
-    shard = Shard(sums(running()))
+    shard = Shard(sums(running_window()))
     shard.turn(list(range(1000)))
     assert len(shard.frames[0].section(SectionKind.INPUT)) < 2 * 2 * 1000 + 1000
     shard.crash()
@@ -288,14 +288,14 @@ def test_compression_makes_rows_smaller():
     """Of what is no number, where it is asked for; numbers are always packed."""
     sizes = {}
     for compression in (None, "lz4", "zstd"):
-        shard = Shard(sums(running(), route_late=True), compression=compression)
+        shard = Shard(sums(running_window(), route_late=True), compression=compression)
         shard.turn(list(range(5000)), "input")
         sizes[compression] = input_bytes(shard.frames[0])
         shard.crash()
         assert shard.state.operator.open_parts == 5000
     assert max(sizes["lz4"], sizes["zstd"]) < sizes[None] / 2
     with pytest.raises(UsageError, match="'gzip'"):
-        Shard(sums(running()), compression="gzip")
+        Shard(sums(running_window()), compression="gzip")
 
 
 # --- bounds ----------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_compression_makes_rows_smaller():
 def test_replay_and_extent_stay_bounded():
     """However long some windows are not touched; CHECKs are spread over the turns."""
     bounds = Bounds(least=1000, most_frames=50, fewest_checks=4)
-    shard = Shard(sums(running()), policy=bounds)
+    shard = Shard(sums(running_window()), policy=bounds)
     shard.turn(list(range(100)), "input")
     worst = {"replay_tuples": 0, "extent_records": 0}
     for number in range(400):
@@ -320,7 +320,7 @@ def test_replay_and_extent_stay_bounded():
 
 def test_frames_without_rows_do_not_pile_up():
     """An idle shard still gets a record per batch, and its old windows CHECKs in time."""
-    shard = Shard(sums(running()), policy=Bounds(most_frames=20, fewest_checks=10))
+    shard = Shard(sums(running_window()), policy=Bounds(most_frames=20, fewest_checks=10))
     shard.turn(list(range(100)), "input")
     for _ in range(200):
         shard.turn([])
@@ -331,7 +331,7 @@ def test_frames_without_rows_do_not_pile_up():
 
 def test_far_beyond_a_bound_everything_needed_is_checkpointed_at_once():
     """As after a recovery with tighter bounds than before."""
-    shard = Shard(sums(running()), policy=Bounds(least=10**9))
+    shard = Shard(sums(running_window()), policy=Bounds(least=10**9))
     for number in range(20):
         shard.turn(list(range(100 * number, 100 * number + 100)), "input")
     shard.more = {"policy": Bounds(least=1, most_frames=2, fewest_checks=1)}
@@ -344,7 +344,7 @@ def test_far_beyond_a_bound_everything_needed_is_checkpointed_at_once():
 
 def test_a_policy_of_ones_own_takes_the_place_of_bounds():
     """`OpenOnly` never leaves a CHECK, so rows pile up."""
-    shard = Shard(sums(running()), policy=OpenOnly())
+    shard = Shard(sums(running_window()), policy=OpenOnly())
     for _ in range(50):
         shard.turn([1, 2], "input")
     assert shard.state.frames_needed == 50
@@ -373,7 +373,7 @@ def test_an_order_that_may_matter_is_left_alone():
     assert in_key_order(Aggregate(spec, schema), event) is event
     for keys in ([2, None, 1], [1, 2, 2], []):
         event = StreamEvent(0, rows(keys))
-        assert in_key_order(sums(running())(), event) is event
+        assert in_key_order(sums(running_window())(), event) is event
 
 
 @pytest.mark.parametrize("reach", [10, 2**11, 2**30, 2**62])
@@ -382,7 +382,7 @@ def test_tuples_of_a_key_stay_in_their_order(reach):
     random = np.random.default_rng(3)
     keys = random.choice(random.integers(-reach, reach, 20), 500)
     event = StreamEvent(7, rows(keys.tolist()), 3, 5)
-    found = in_key_order(sums(running())(), event)
+    found = in_key_order(sums(running_window())(), event)
     places = np.argsort(keys, kind="stable")
     assert found.batch.equals(event.batch.take(pa.array(places)))
     assert (found.position, found.watermark, found.start) == (7, 3, 5)
@@ -393,7 +393,7 @@ def test_keys_are_put_in_order_to_the_ends_of_their_type(width):
     """Neither that many keys are equal nor that two are as far apart as can be misleads it."""
     ends = np.iinfo(f"int{width}")
     random = np.random.default_rng(4)
-    spec = AggregateSpec(["k"], running(), [Count()])
+    spec = AggregateSpec(["k"], running_window(), [Count()])
     for choice in ([ends.min, ends.max, 0, -1], [ends.max, ends.max - 1], [ends.min + 1, ends.min]):
         keys = random.choice(np.array(choice, f"int{width}"), 100)
         batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(range(100))], names=["k", "v"])
@@ -433,7 +433,7 @@ def test_a_log_of_another_version_is_refused():
 
 def test_an_unknown_way_and_an_empty_log_are_refused():
     """Nothing is changed."""
-    shard = Shard(sums(running()))
+    shard = Shard(sums(running_window()))
     with pytest.raises(UsageError, match="'sideways'"):
         shard.turn([1], "sideways")
     with pytest.raises(UsageError, match="empty"):

@@ -16,7 +16,7 @@ from rewake.model.errors import OutOfRange, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
-from rewake.operators.windows.specs import count_window, running, time_window
+from rewake.operators.windows.specs import count_window, running_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import Extent, OpenOnly
 from rewake.recovery.self_contained.engine import SelfContained
@@ -304,7 +304,7 @@ def test_shards_without_a_manifest_are_read_together(tmp_path: Path) -> None:
     assert state(tmp_path / "shard-0000").num_rows == of_first.num_rows
 
 
-@pytest.mark.parametrize("window", [running(), count_window(7)])
+@pytest.mark.parametrize("window", [running_window(), count_window(7)])
 @pytest.mark.parametrize("way", ["input", "checks", None])
 def test_logs_that_hold_their_own_input_show_their_state_too(
     tmp_path: Path, window: Any, way: str | None

@@ -73,5 +73,5 @@ def test_state_cannot_be_where_a_file_is(tmp_path: Path) -> None:
 
 def test_what_is_no_window_is_told_all_windows_there_are_here(tmp_path: Path) -> None:
     """Sessions are windows of `rewake.aggregate`, and no step of a Query."""
-    with pytest.raises(InvalidWindow, match=r"window='1s' is no window.*rewake\.session"):
+    with pytest.raises(InvalidWindow, match=r"window='1s' is no window.*session_window\(\"30s\"\)"):
         rewake.aggregate(window="1s", at=tmp_path, **TIMES)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def main(way: str, jar: str, job: Job) -> None:
 
 def ours(rows: Any, job: Job) -> Any:
     """By `rewake.aggregate`: item_id, average, when."""
-    from rewake.operators.windows.specs import count_window, running, time_window  # noqa: PLC0415
+    from rewake.operators.windows.specs import count_window, running_window, time_window  # noqa: PLC0415
     from rewake.spark.structured.aggregate import aggregate  # noqa: PLC0415 (heavy)
 
     at = str(job.state / "at")
@@ -69,7 +69,7 @@ def ours(rows: Any, job: Job) -> Any:
     else:
         counted = job.workload is Workload.COUNT
         windows = aggregate(
-            by="item_id", window=count_window(WINDOW_TUPLES) if counted else running(),
+            by="item_id", window=count_window(WINDOW_TUPLES) if counted else running_window(),
             avg="item_price", max="item_time", order_by="item_time" if counted else False, at=at,
             shards=_SHARDS,
         )  # fmt: skip

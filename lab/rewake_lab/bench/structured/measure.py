@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from rewake.operators.windows.specs import count_window, running
+from rewake.operators.windows.specs import count_window, running_window
 from rewake.spark.session import local_session
 from rewake_lab.bench.rows import (
     Measured,
@@ -155,7 +155,7 @@ class _Bench:
         """Ours, Spark's best and Spark's others, warm, with state for about all ids."""
         self._progress(f"running average over {ids:,} ids: warming up")
         session = self._session
-        mine = ours(session, folder / OURS, ids, running())
+        mine = ours(session, folder / OURS, ids, running_window())
         theirs = native(session, folder / HEADLINE, ids)
         stores = [store for store in STATE_STORES if store != HEADLINE]
         others = [native(session, folder / store, ids, store) for store in stores]

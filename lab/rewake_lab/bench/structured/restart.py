@@ -118,12 +118,12 @@ def _parent(pid: int) -> int | None:
 
 def _run(kind: str, folder: Path, rows: int, ids: int) -> None:
     """Be the application: runs until it is killed."""
-    from rewake.operators.windows.specs import running  # noqa: PLC0415 (the parent needs none of it)
+    from rewake.operators.windows.specs import running_window  # noqa: PLC0415 (the parent needs none of it)
     from rewake.spark.session import local_session  # noqa: PLC0415
 
     session = local_session(cores=_CORES, conf=SETTINGS)
     if kind == OURS:
-        contender = ours(session, folder, ids, running())
+        contender = ours(session, folder, ids, running_window())
     else:
         contender = native(session, folder, ids, kind)
     query = contender.start(rows)

@@ -90,9 +90,9 @@ class AggregateSpec:
         given: object = self.window  # by callers whose types nobody checks
         if not isinstance(given, CountWindow | TimeWindow | RunningWindow):
             raise InvalidWindow(
-                f"{given!r} is not a count, time or running window: window is count_window(10) for "
-                'so many tuples, or time_window("10 minutes") for so much event time; sessions are '
-                "a step of their own: stream.sessions(gap=...)"
+                f"window={given!r} is no window: count_window(10) is so many tuples of a key, "
+                'time_window("10 minutes") so much event time, session_window("30s") tuples with '
+                "no longer gap between them, running_window() all tuples so far"
             )
 
     @property

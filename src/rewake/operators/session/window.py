@@ -27,6 +27,6 @@ class SessionWindow:
         return gap
 
 
-def session(gap: str | int) -> SessionWindow:
-    """Windows of tuples of a key with less than `gap` between them: `session("30s")`."""
+def session_window(gap: str | int) -> SessionWindow:
+    """Windows of tuples of a key with less than `gap` between them: `session_window("30s")`."""
     return SessionWindow(gap)

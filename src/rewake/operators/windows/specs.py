@@ -156,7 +156,7 @@ class RunningWindow:
     """
 
 
-def running() -> RunningWindow:
+def running_window() -> RunningWindow:
     """A window per key that never closes: its current value after every stream event."""
     return RunningWindow()
 

@@ -1,7 +1,7 @@
 """`rewake.aggregate`: windows with eventual checkpoints inside a Structured Streaming query.
 
 averages = items.transform(
-    rewake.aggregate(by="item_id", window=rewake.count(10), avg="price", at="/state/averages")
+    rewake.aggregate(by="item", window=rewake.count_window(10), avg="price", at="/state/averages")
 )
 """
 
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rewake.model.errors import InvalidWindow, UsageError
+from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import (
     AggregateFunction,
     First,
@@ -22,14 +22,8 @@ from rewake.operators.aggregate.functions import (
     listed,
 )
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import SessionWindow
-from rewake.operators.windows.specs import (
-    CountWindow,
-    RunningWindow,
-    TimeWindow,
-    goes_by_watermarks,
-)
+from rewake.operators.windowed import Window, WindowedSpec, windowed
+from rewake.operators.windows.specs import CountWindow, goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 from rewake.stores.places import local_path
 
@@ -38,14 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OrderMatters", "aggregate"]
 
-Windows = AggregateSpec | SessionSpec
-_WINDOWS = (CountWindow, TimeWindow, RunningWindow, SessionWindow)
-
 
 def aggregate(
     *,
     by: Columns,
-    window: CountWindow | TimeWindow | RunningWindow | SessionWindow,
+    window: Window,
     at: str | os.PathLike[str],
     avg: Columns = (),
     sum: Columns = (),  # noqa: A002
@@ -80,8 +71,16 @@ def aggregate(
         count, functions,
         avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
     )  # fmt: skip
-    in_operator = "group" if null_keys == "drop" else null_keys
-    spec = _windows(listed(by), window, asked, time, slack, timeout, in_operator)
+    _check_slack(slack)
+    spec = windowed(
+        listed(by),
+        window,
+        asked,
+        time=time,
+        slack=slack or 0,
+        timeout=timeout,
+        null_keys="group" if null_keys == "drop" else null_keys,
+    )
     called = named(name, at, "aggregate")
     _check_functions(called, spec)
     return Hosting(
@@ -99,56 +98,27 @@ def aggregate(
     ).transform()
 
 
-def _described(spec: Windows) -> dict[str, Any]:
+def _described(spec: WindowedSpec) -> dict[str, Any]:
     """The spec as JSON values; plain aggregates are what they were before there were others."""
     described = spec.describe()
     return described if spec.kind == AggregateSpec.kind else described | {"kind": spec.kind}
 
 
-def _read_by(spec: Windows) -> tuple[str, ...]:
+def _read_by(spec: WindowedSpec) -> tuple[str, ...]:
     """The columns that it reads."""
     read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     return tuple(dict.fromkeys(each for each in read if each))
 
 
-def _windows(
-    by: Sequence[str],
-    window: CountWindow | TimeWindow | RunningWindow | SessionWindow,
-    functions: Sequence[AggregateFunction],
-    time: str | None,
-    slack: str | int | None,
-    timeout: str | int | None,
-    null_keys: str,
-) -> Windows:
+def _check_slack(slack: str | int | None) -> None:
     if slack is not None and goes_by_watermarks(slack):
         raise UsageError(
             f"slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows do not have: "
             "give a duration"
         )
-    if not isinstance(window, _WINDOWS):
-        raise InvalidWindow(
-            f"window={window!r} is no window: rewake.count_window(10) is so many rows of a key, "
-            'rewake.time_window("10 minutes") so much event time, rewake.session("30s") rows with '
-            "no longer gap between them, rewake.running() all rows so far"
-        )
-    if not isinstance(window, SessionWindow):
-        return AggregateSpec(
-            by,
-            window,
-            functions,
-            time=time,
-            slack=slack or 0,
-            timeout=timeout,
-            null_keys=null_keys,
-        )
-    if time is None:
-        raise InvalidWindow("sessions need an event-time column: give time='column'")
-    if timeout is not None:
-        raise InvalidWindow("a session has no timeout: its gap closes it")
-    return SessionSpec(by, window, functions, time, slack=slack or 0, null_keys=null_keys)
 
 
-def _check_functions(name: str, spec: Windows) -> None:
+def _check_functions(name: str, spec: WindowedSpec) -> None:
     for each in spec.aggregates:
         if isinstance(each, UserDefined):
             raise UsageError(
@@ -157,7 +127,7 @@ def _check_functions(name: str, spec: Windows) -> None:
             )
 
 
-def _order(spec: Windows, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
+def _order(spec: WindowedSpec, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
     """The columns by which a batch's rows are put in order."""
     if order_by is not None:
         return order_of(order_by, name)
