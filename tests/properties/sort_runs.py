@@ -40,7 +40,7 @@ from rewake.recovery.eventual.engine import (
     ContinuousEventualCheckpointing,
     result_batch,
 )
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 Entry = tuple[int, tuple[Any, ...]] | None
 
@@ -125,7 +125,7 @@ class Life(NamedTuple):
 CUTS = st.sampled_from([(1,), (2,), (1, 0, 4), (3, 1), (5, 2, 0), (7,), (40,)])
 
 
-class RandomChecks:
+class RandomChecks(CheckpointPolicy):
     """A policy that snapshots any parts at any time, the same ones for the same seed."""
 
     def __init__(self, seed: int, share: float) -> None:

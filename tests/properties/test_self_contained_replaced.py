@@ -8,6 +8,7 @@ plans alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from self_contained_cases import (
     Life,
     batch_cases,
     check_same,
+    chosen,
     failure_free,
     recovered,
 )
@@ -29,7 +31,7 @@ from test_self_contained_sessions import session_batches
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Count
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.stateful import Emissions, StatefulOperator
+from rewake.operators.stateful import Emissions, KeyedOperator
 from rewake.operators.windows.specs import CountWindow
 from rewake.recovery.self_contained.engine import SelfContained, repeat
 from rewake.recovery.self_contained.replaced import replaced
@@ -81,7 +83,8 @@ class Planned:
             self.process, turn = found
         else:
             event = StreamEvent(self.process.position, rows)
-            turn = self.process.turn(event, identity, plan.way)
+            self.process.choose = partial(chosen, plan.way)
+            turn = self.process.turn(event, identity)
         self.process.check_invariants()
         assert turn.record is not None
         if plan.durable:
@@ -149,14 +152,14 @@ def test_without_a_state_before_nothing_is_replaced() -> None:
     rows = pa.RecordBatch.from_pydict({"k": [1, 2]}, schema=schema)
     spec = AggregateSpec(["k"], CountWindow(3, 3), [Count()])
     log = ListedFrames()
-    process = SelfContained(spec.operator(schema))
+    process = SelfContained(spec.operator(schema), choose=partial(chosen, "checks"))
     for number in range(2):
-        turn = process.turn(StreamEvent(process.position, rows), bytes([number]), "checks")
+        turn = process.turn(StreamEvent(process.position, rows), bytes([number]))
         assert turn.record is not None
         log.append(turn.record)
     log.needed = 1
 
-    def build() -> StatefulOperator:
+    def build() -> KeyedOperator:
         return spec.operator(schema)
 
     assert replaced(build, log.newest_first(), lambda other: other[0] == 1, rows, b"\1") is None

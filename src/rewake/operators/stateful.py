@@ -125,6 +125,11 @@ class StatefulOperator(Protocol):
         """All restored parts are up to date: from here on, `process`."""
 
 
+def open_slots(operator: StatefulOperator) -> Int32s:
+    """The slots of all open parts, in ascending order."""
+    return np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
+
+
 @runtime_checkable
 class Delaying(Protocol):
     """What an operator says besides whose results may be older than the time it has seen."""
@@ -158,9 +163,40 @@ def by_machine_clock(operator: object) -> Clocked | None:
     return operator if isinstance(operator, Clocked) and operator.clocked else None
 
 
-@runtime_checkable
-class PartsByKey(Protocol):
-    """What an operator offers besides each of whose parts belongs to one key: they can move."""
+class KeyedOperator(StatefulOperator, Protocol):
+    """An operator each of whose parts belongs to one key: it can be divided into shards."""
+
+    # The columns of late tuples.
+    late_schema: pa.Schema
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of stream events."""
+
+    @property
+    def columns_read(self) -> Sequence[str]:
+        """The columns of stream events that make a difference, in the schema's order."""
+
+    @property
+    def any_order(self) -> bool:
+        """Whether one key's tuples mean nothing to another's, so that only their own order counts.
+
+        Results then come in the order in which keys do.
+        """
+
+    @property
+    def short_order(self) -> str | None:
+        """The key column of integers in whose order tuples and footprints take few bytes.
+
+        None: parts take as few in the order in which they opened.
+        """
+
+    @property
+    def results_of_parts(self) -> Callable[[Int32s], pa.RecordBatch] | None:
+        """How the results of a turn follow from the parts it touched, in the order of their slots.
+
+        None: they do not.
+        """
 
     def keys_in(self, slots: Array) -> list[pa.Array]:
         """The keys of open parts, a column for each key column."""

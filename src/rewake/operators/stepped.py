@@ -60,16 +60,6 @@ class SteppedOperator:
         return self.inner.replay(self._stepped(event))
 
     @property
-    def input_schema(self) -> pa.Schema:
-        """The columns of stream events, before the steps."""
-        return self._schema
-
-    @property
-    def columns_read(self) -> Sequence[str]:
-        """All: which of them the steps read is the steps' business."""
-        return list(self._schema.names)
-
-    @property
     def divisible(self) -> bool:
         """Whether each tuple keeps its position, and the operator does not mind."""
         return self._one_to_one and self.inner.divisible

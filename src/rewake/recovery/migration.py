@@ -20,10 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.log.frame import Section, SectionKind, TurnRecord
-from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.columns.arrays import Array
-from rewake.operators.stateful import NO_IDS, Emissions, PartsByKey, StoredParts
+from rewake.operators.stateful import NO_IDS, Emissions, StoredParts, open_slots
 from rewake.recovery.approach import result_sections, rows_in
 from rewake.recovery.eventual.reading import pack_metadata, pack_parts
 from rewake.recovery.packing import pack_tightly
@@ -48,22 +47,16 @@ class ShardParts(NamedTuple):
 def parts_of(state: SelfContained) -> ShardParts:
     """The parts of a shard as they are; `shards` is still to be told."""
     operator = state.operator
-    slots = np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
+    slots = open_slots(operator)
     return ShardParts(
         ids=operator.ids_of(slots),
         columns=operator.snapshot_columns(slots),
-        keys=_by_key(operator).keys_in(slots),
+        keys=operator.keys_in(slots),
         position=state.position,
         clock=operator.clock,
         late_tuples=operator.late_tuples,
         shards=np.zeros(slots.size, np.int64),
     )
-
-
-def _by_key(operator: object) -> PartsByKey:
-    if not isinstance(operator, PartsByKey):
-        raise UsageError(f"{type(operator).__name__} keeps no state by key that could be divided")
-    return operator
 
 
 def first_record(
@@ -83,7 +76,7 @@ def first_record(
     moved = np.empty(ids.size, np.int64)
     moved[np.lexsort((origin, ids))] = np.arange(base, base + ids.size)
     operator = build()
-    clock = _by_key(operator).common_clock([parts.clock for parts in old])
+    clock = operator.common_clock([parts.clock for parts in old])
     late = sum(parts.late_tuples for parts in old) if shard == 0 else 0
     t_end = base + ids.size - 1
     nothing = StoredParts(NO_IDS, NO_IDS, [], [], [])

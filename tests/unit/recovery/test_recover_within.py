@@ -17,7 +17,8 @@ from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.policies.recover_within import Outlook, RecoverWithin
+from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import Costs, Estimate, RecoveryRates
 
 SCHEMA = pa.schema([("item", pa.int64()), ("price", pa.int64())])

@@ -13,14 +13,13 @@ from rewake.model.errors import DamagedFrame, DamagedLog, NullKey, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Count, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
-from rewake.operators.fragment import FilterStep, FragmentProgram
-from rewake.operators.stateless import StatelessOperator
 from rewake.operators.windows.specs import count_window, running_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.self_contained.engine import Bounds, SelfContained, repeat
 from rewake.recovery.self_contained.frames import MARK_OUTPUT
 from rewake.recovery.self_contained.order import in_key_order
+from rewake.recovery.self_contained.ways import fewer_bytes
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
 WINDOWS = {"count": count_window(3), "sliding": count_window(4, 2), "running": running_window()}
@@ -45,26 +44,37 @@ class Shard:
     def __init__(self, build, **more):
         self.build, self.more = build, more
         self.frames = []
-        self.state = SelfContained.recover(build, [], **more)
+        self.way = None
+        self.crash()
+
+    def _choose(self, sizes):
+        return fewer_bytes(sizes) if self.way is None else self.way == "checks"
 
     def turn(self, keys, way=None, watermark=None):
+        self.way = way
         event = StreamEvent(self.state.position, rows(keys), watermark)
-        turn = self.state.turn(event, b"batch %d" % len(self.frames), way)
+        turn = self.state.turn(event, b"batch %d" % len(self.frames))
         self.frames.append(frame_of(turn.record, len(self.frames)))
         return turn
 
     @property
     def newest_first(self):
-        return self.frames[: -self.state.frames_needed - 1 : -1]
+        return self.frames[: -self.state.frames_needed - 1 : -1] if self.frames else []
 
     def crash(self):
-        self.state = SelfContained.recover(self.build, self.newest_first, **self.more)
+        frames = self.newest_first
+        self.state = SelfContained.recover(self.build, frames, choose=self._choose, **self.more)
 
     def repeated(self):
         return [(output, batch.to_pylist()) for output, batch in self.again()]
 
     def again(self):
         return repeat(self.build, self.newest_first)
+
+
+def by(way):
+    """Every batch goes this way."""
+    return lambda _: way == "checks"
 
 
 def frame_of(record, sequence):
@@ -184,11 +194,11 @@ def test_late_tuples_are_repeated_too():
         return Aggregate(spec, schema)
 
     for way in ("input", "checks"):
-        state, frames = SelfContained(build()), []
+        state, frames = SelfContained(build(), choose=by(way)), []
         for number, times in enumerate([[5, 25], [7, 26]]):
             columns = {"k": [1, 1], "t": times, "note": ["a", "b"]}
             batch = pa.RecordBatch.from_pydict(columns, schema=schema)
-            turn = state.turn(StreamEvent(2 * number, batch), b"id", way)
+            turn = state.turn(StreamEvent(2 * number, batch), b"id")
             frames.append(frame_of(turn.record, number))
         late = repeat(build, reversed(frames))
         assert [(output, batch.to_pylist()) for output, batch in late] == [
@@ -200,36 +210,12 @@ def test_a_watermark_is_repeated_with_its_batch():
     """It closed windows, and their results belong to the batch."""
     schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     spec = AggregateSpec(["k"], time_window(10), [Count()], time="t")
-    state = SelfContained(Aggregate(spec, schema))
+    state = SelfContained(Aggregate(spec, schema), choose=by("input"))
     batch = pa.RecordBatch.from_pydict({"k": [1], "t": [5]}, schema=schema)
-    turn = state.turn(StreamEvent(0, batch, 10), b"id", "input")
+    turn = state.turn(StreamEvent(0, batch, 10), b"id")
     assert turn.outputs[0][1].num_rows == 1
     again = repeat(lambda: Aggregate(spec, schema), [frame_of(turn.record, 0)])
     assert again[0][1].equals(turn.outputs[0][1])
-
-
-def test_steps_before_the_state_are_part_of_the_operator():
-    """Whole batches are logged and replayed; what a filter leaves out stays out."""
-    keep = FilterStep(lambda batch: pa.array([key != 1 for key in batch["k"].to_pylist()], "bool"))
-    spec = AggregateSpec(["k"], count_window(2), [Count()])
-    program = FragmentProgram((keep,), spec)
-    shard = Shard(lambda: program.operator(SCHEMA))
-    assert emitted(shard.turn([1, 2, 3], "input")) == []
-    shard.crash()
-    assert emitted(shard.turn([1, 2, 1], "input")) == [(0, [{"k": 2, "count": 2}])]
-    shard.crash()
-    assert emitted(shard.turn([3, 1], "checks")) == [(0, [{"k": 3, "count": 2}])]
-
-
-def test_an_operator_without_state_only_logs_what_a_repeat_needs():
-    """Rows or results."""
-    shard = Shard(lambda: StatelessOperator((), SCHEMA), rows_schema=SCHEMA)
-    for way in ("input", "checks", None):
-        turn = shard.turn([1, 2], way)
-        shard.crash()
-        found = repeat(shard.build, shard.newest_first, rows_schema=SCHEMA)
-        assert found[0][1].equals(turn.outputs[0][1])
-        assert shard.state.frames_needed <= 2
 
 
 def test_a_batch_that_is_refused_changes_nothing():
@@ -264,8 +250,7 @@ ODD_COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_rows_of_any_type_come_back_as_they_were(compression):
+def test_rows_of_any_type_come_back_as_they_were():
     """Integers and times are stored narrow where they can be; nulls stay nulls, slices slices."""
     late = {"route_late": True, "time": "t"}  # then all columns are read
     padded = {
@@ -278,24 +263,10 @@ def test_rows_of_any_type_come_back_as_they_were(compression):
     def build():
         return Aggregate(spec, whole.schema)
 
-    state = SelfContained(build(), compression=compression)
-    turn = state.turn(StreamEvent(0, batch), b"id", "input")
+    state = SelfContained(build(), choose=by("input"))
+    turn = state.turn(StreamEvent(0, batch), b"id")
     again = repeat(build, [frame_of(turn.record, 0)])
     assert again[0][1].to_pylist() == turn.outputs[0][1].to_pylist() == batch.slice(2).to_pylist()
-
-
-def test_compression_makes_rows_smaller():
-    """Of what is no number, where it is asked for; numbers are always packed."""
-    sizes = {}
-    for compression in (None, "lz4", "zstd"):
-        shard = Shard(sums(running_window(), route_late=True), compression=compression)
-        shard.turn(list(range(5000)), "input")
-        sizes[compression] = input_bytes(shard.frames[0])
-        shard.crash()
-        assert shard.state.operator.open_parts == 5000
-    assert max(sizes["lz4"], sizes["zstd"]) < sizes[None] / 2
-    with pytest.raises(UsageError, match="'gzip'"):
-        Shard(sums(running_window()), compression="gzip")
 
 
 # --- bounds ----------------------------------------------------------------------------------
@@ -431,11 +402,9 @@ def test_a_log_of_another_version_is_refused():
 # --- what is refused -------------------------------------------------------------------------
 
 
-def test_an_unknown_way_and_an_empty_log_are_refused():
+def test_an_empty_log_has_nothing_to_repeat():
     """Nothing is changed."""
     shard = Shard(sums(running_window()))
-    with pytest.raises(UsageError, match="'sideways'"):
-        shard.turn([1], "sideways")
     with pytest.raises(UsageError, match="empty"):
         shard.again()
     assert shard.state.position == 0

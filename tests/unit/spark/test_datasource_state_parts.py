@@ -29,7 +29,7 @@ from rewake.operators.keyed.state import state_fields
 from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import SessionWindow
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 from rewake.recovery.self_contained.engine import SelfContained
 from rewake.spark.datasource.source import RewakeDataSource
 from rewake.stores import create_log, open_log_writer
@@ -40,7 +40,7 @@ FUNCTIONS = [Avg("price"), Min("price"), Max("price"), First("price"), Last("pri
 SESSIONS = SessionSpec(["item"], SessionWindow("30ms"), FUNCTIONS, "at", slack="60ms")
 
 
-class CheckSome:
+class CheckSome(CheckpointPolicy):
     """Every turn, a CHECK of the parts with the oldest footprints."""
 
     def __init__(self, most: int) -> None:
@@ -311,11 +311,11 @@ def test_shards_of_micro_batches_show_the_state_of_their_keys(tmp_path: Path) ->
             "rows": SCHEMA.serialize().to_pybytes(),
         },
     )
-    operator = SelfContained(KEYED.operator(SCHEMA))
+    operator = SelfContained(KEYED.operator(SCHEMA), choose=lambda _: True)
     with open_log_writer(tmp_path / "log") as writer:
         for number, batch in enumerate(batches):
             identity = bytes(16) + number.to_bytes(8, "little")
-            turn = operator.turn(StreamEvent(operator.position, batch), identity, "checks")
+            turn = operator.turn(StreamEvent(operator.position, batch), identity)
             assert turn.record is not None
             writer.append(turn.record)
     table = state(tmp_path / "log")

@@ -2,8 +2,8 @@
 
 By default each entry, union, step with state and sink is a fragment of its own, and filters, maps
 and a split that follow each other, or a source, are one with it.  `fragment="name"` fuses others,
-or keeps a source apart, as far as a fragment can hold them: something that brings tuples in, steps without state, at most one with
-state, and more steps without.
+or keeps a source apart, as far as a fragment can hold them: something that brings tuples in, steps
+without state, at most one with state, and more steps without.
 
 Invariant: within a fragment every step feeds exactly the next, shard by shard.
 """

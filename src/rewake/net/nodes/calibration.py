@@ -36,7 +36,7 @@ from rewake.operators.aggregate.functions import Avg
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
-from rewake.recovery.policies.policy import Extent, OpenOnly
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
 from rewake.recovery.promises.rates import Costs, RecoveryRates
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.local import LocalStore
@@ -75,7 +75,7 @@ _FIRST_TIME: Final = 2.0
 _TOO_SLOW_US: Final = 50.0
 
 
-class _Everything:
+class _Everything(CheckpointPolicy):
     """Checks every window, when told to."""
 
     now = False

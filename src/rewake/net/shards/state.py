@@ -44,7 +44,7 @@ from rewake.operators.columns.arrays import arrow_array
 from rewake.operators.keyed.described import process_from_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.session.operator import SessionSpec
-from rewake.operators.stateful import StatefulOperator
+from rewake.operators.stateful import KeyedOperator
 from rewake.recovery.approach import RESULTS_OUTPUT, Turn
 from rewake.recovery.promises.rates import RecoveryRates
 from rewake.recovery.self_contained.engine import SelfContained, repeat
@@ -124,7 +124,7 @@ class Description:
         columns = [[each.name, str(each.type)] for each in self.rows_schema]
         return {"operator": self.operator, "columns": columns, "shards": self.shards}
 
-    def build(self) -> StatefulOperator:
+    def build(self) -> KeyedOperator:
         """A new operator."""
         return self.spec.operator(self.rows_schema)
 
@@ -154,9 +154,7 @@ def rehearse(folder: ShardFolder) -> None:
         if description.spec.code():
             return
         schema = description.rows_schema
-        state = SelfContained.recover(
-            description.build, reader.frames_backwards(), rows_schema=schema
-        )
+        state = SelfContained.recover(description.build, reader.frames_backwards())
     # Keys that lie close together are put in order by another kernel than those that do not.
     for distance in (1, _FAR):
         falling = arrow_array(distance * np.arange(_REHEARSED_ROWS)[::-1], pa.int64())
@@ -237,9 +235,7 @@ class ShardState:
     def _load(self, started: float) -> None:
         opened = time.monotonic()
         self._state = self._with_frames(
-            lambda frames: SelfContained.recover(
-                self.description.build, frames, rows_schema=self.description.rows_schema
-            )
+            lambda frames: SelfContained.recover(self.description.build, frames)
         )
         identity = self._state.identity
         last = None if identity is None else BatchRecord.decode(identity)
@@ -346,12 +342,7 @@ class ShardState:
 
         found: Replaced | None = self._with_frames(
             lambda frames: replaced(
-                self.description.build,
-                frames,
-                same_batch,
-                rows,
-                request.encode(),
-                rows_schema=self.description.rows_schema,
+                self.description.build, frames, same_batch, rows, request.encode()
             )
         )
         # Of those that took this batch and the one before, the newest alone still makes plans.
@@ -383,11 +374,7 @@ class ShardState:
 
     def _again(self) -> list[pa.RecordBatch]:
         if self._kept is None:
-            emissions = self._with_frames(
-                lambda frames: repeat(
-                    self.description.build, frames, rows_schema=self.description.rows_schema
-                )
-            )
+            emissions = self._with_frames(lambda frames: repeat(self.description.build, frames))
             self._kept = [batch for output, batch in emissions if output == RESULTS_OUTPUT]
         return self._kept
 

@@ -272,6 +272,22 @@ class Aggregate:
         return columns_that_matter(self.schema, spec.by, spec.aggregates, spec.time)
 
     @property
+    def any_order(self) -> bool:
+        """Without a clock, keys do not know of each other."""
+        return self._time is None
+
+    @property
+    def short_order(self) -> str | None:
+        """The key column, if there is one alone and it is of signed integers."""
+        first, *others = self._keys.fields
+        return first.name if not others and pa.types.is_signed_integer(first.type) else None
+
+    @property
+    def results_of_parts(self) -> Callable[[Int32s], pa.RecordBatch] | None:
+        """Running windows emit what they have come to."""
+        return self.current if self.running else None
+
+    @property
     def open_parts(self) -> int:
         """How many parts are open: N."""
         return self._router.open_parts

@@ -210,6 +210,10 @@ class KeyedProcess:
     """The operator.  Invariant: between turns no timer is set that the clock has reached."""
 
     divisible = False
+    # A function may see many keys at once; footprints are stored as their parts opened.
+    any_order = False
+    short_order = None
+    results_of_parts = None
 
     def __init__(self, spec: ProcessSpec, schema: pa.Schema) -> None:
         _checked(spec, schema)
@@ -259,8 +263,13 @@ class KeyedProcess:
 
     @property
     def input_schema(self) -> pa.Schema:
-        """The columns of stream events; the function may read any of them."""
+        """The columns of stream events."""
         return self.schema
+
+    @property
+    def columns_read(self) -> Sequence[str]:
+        """All: the function may read any of them."""
+        return list(self.schema.names)
 
     @property
     def open_parts(self) -> int:

@@ -148,6 +148,10 @@ class Sessions:
     """The operator.  A part's slot is its key; slot `k` is open iff `opened_at[k] >= 0`."""
 
     divisible = True
+    # Keys share a clock; footprints are stored as their parts opened.
+    any_order = False
+    short_order = None
+    results_of_parts = None
 
     def __init__(self, spec: SessionSpec, schema: pa.Schema) -> None:
         _checked(spec, schema)

@@ -12,6 +12,9 @@ t > tc if it is not; until tc nothing is emitted, so nothing can be emitted twic
 Where steps before the state leave tuples out, positions depend on whole stream events: a frame then
 says where its turn started, and replay starts with a whole turn, at or before T.
 
+A turn is two calls in a row: `process` applies a stream event, `record` says what of it goes into
+the log.  Whoever wants to decide between them what is logged calls the two instead of `turn`.
+
 The host must, in this order: append the record of a turn to the log; when it is durable, forward
 the results.  After a crash: read the log backwards for `recover`, then deliver input from
 `position` on.  Input at or before `acknowledged` will never be asked for again, once the turn's
@@ -32,7 +35,7 @@ from rewake.model.errors import ReplayMismatch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.kit.batches import read_batch
-from rewake.operators.stateful import Outcome, StatefulOperator
+from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
 from rewake.recovery.approach import (
     LATE_OUTPUT,
     NOTHING,
@@ -44,15 +47,8 @@ from rewake.recovery.approach import (
     rows_in,
 )
 from rewake.recovery.eventual.footprint_order import FootprintOrder, Footprints
-from rewake.recovery.eventual.reading import (
-    EventualCheckpoint,
-    Pack,
-    construct,
-    pack_metadata,
-    pack_parts,
-)
-from rewake.recovery.policies.policy import CheckpointPolicy, Extent
-from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.eventual.reading import Pack, construct, pack_metadata, pack_parts
+from rewake.recovery.policies.policy import CheckpointPolicy, Choice, Extent
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = [
@@ -82,7 +78,7 @@ class ContinuousEventualCheckpointing:
     ) -> None:
         self.operator = operator
         self._policy = policy
-        self._promise = policy if isinstance(policy, RecoverWithin) else None
+        self._promise = policy.promise
         self._emit = emit
         self._pack = pack
         self._order = FootprintOrder(operator.ids_of)
@@ -103,25 +99,45 @@ class ContinuousEventualCheckpointing:
 
     def turn(self, event: StreamEvent, now_ms: float = 0.0) -> Turn:
         """Process the next stream event, or replay it if the log has its effects already."""
+        if self.recovering:
+            live = self.replay(event)
+            return NOTHING if live is None else self.turn(live, now_ms)
+        outcome = self.process(event)
+        return self.record(event.start, outcome, self._emit(outcome), self._policy.checks, now_ms)
+
+    def process(self, event: StreamEvent) -> Outcome:
+        """Apply the next stream event; `record` must follow."""
+        self._check_next(event)
+        outcome = self.operator.process(event)
+        self.position = event.end
+        return outcome
+
+    def _check_next(self, event: StreamEvent) -> None:
         assert event.start == self.position, (
             f"the stream event at {event.start} is not the next one: {self.position}"
         )
-        if self.recovering:
-            return self._replay(event, now_ms)
-        outcome = self.operator.process(event)
-        self.position = event.end
-        return self._footprints(outcome, event.start, now_ms)
 
-    def _footprints(self, outcome: Outcome, start: int, now_ms: float) -> Turn:
+    def record(
+        self,
+        start: int,
+        outcome: Outcome,
+        outputs: Emissions,
+        checks: Choice,
+        now_ms: float = 0.0,
+    ) -> Turn:
+        """What the stream event from `start` leaves in the log: `outputs`, OPENs, CHECKs, ends.
+
+        Windows of the `outcome` that are not among its opened ones must be among the `checks`,
+        which are chosen when all else has been counted.
+        """
         order, t_end = self._order, self.position - 1
         first_record = order.records
-        outputs = self._emit(outcome)
         tuples = rows_in(outputs)
         order.results(tuples)
         order.opened(outcome.opened_slots, outcome.opened_ids)
         order.forget_dead(self.operator.open_parts)
         self._now_ms = now_ms
-        checked = self._policy.checks(self.extent(now_ms))
+        checked = checks(self.extent(now_ms))
         if outcome.unrepeatable_slots.size:
             checked = np.union1d(checked, outcome.unrepeatable_slots).astype(np.int32)
         if checked.size:
@@ -263,19 +279,20 @@ class ContinuousEventualCheckpointing:
         policy: CheckpointPolicy,
         frames: Iterable[Frame],
         emit: Emit = by_port,
-        pack: Pack = pack_columns,
     ) -> ContinuousEventualCheckpointing:
         """Rebuild from a log given newest frame first; `operator` is new.
 
         Deliver input from `position` on; `recovering` tells how long it is a replay.
         """
-        self = cls(operator, policy, emit, pack)
-        checkpoint = construct(frames)
-        if checkpoint is not None:
-            self._load(checkpoint)
+        self = cls(operator, policy, emit)
+        self.load(frames)
         return self
 
-    def _load(self, checkpoint: EventualCheckpoint) -> None:
+    def load(self, frames: Iterable[Frame]) -> None:
+        """Take over what a log holds, given newest frame first; the operator is new."""
+        checkpoint = construct(frames)
+        if checkpoint is None:
+            return
         slots = self.operator.restore(
             checkpoint.openings,
             checkpoint.snapshots,
@@ -303,7 +320,9 @@ class ContinuousEventualCheckpointing:
         """The last position whose effects the log has: tc."""
         return self._replay_through
 
-    def _replay(self, event: StreamEvent, now_ms: float) -> Turn:
+    def replay(self, event: StreamEvent) -> StreamEvent | None:
+        """Bring restored windows up to date; what of the stream event the log does not have yet."""
+        self._check_next(event)
         past, live = event, None
         if event.end > self._replay_through + 1:
             self._check_divisible(event)
@@ -312,16 +331,14 @@ class ContinuousEventualCheckpointing:
         self.operator.replay(past.without_watermark())
         self.position = past.end
         if self.recovering:
-            return NOTHING
+            return None
         self.operator.end_replay()
         if live is None:
             # The watermark behind the last replayed tuple may or may not have been applied
             # before the crash; applying it again changes nothing.
             nothing = event.batch.slice(0, 0)
             live = StreamEvent(past.end, nothing, event.watermark, port=event.port)
-        if live.end == live.start and live.watermark is None:
-            return NOTHING
-        return self.turn(live, now_ms)
+        return None if live.end == live.start and live.watermark is None else live
 
     def _check_divisible(self, event: StreamEvent) -> None:
         if not self.operator.divisible:

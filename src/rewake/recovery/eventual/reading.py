@@ -182,11 +182,6 @@ class EventualCheckpoint:
     turns: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def extent_frames(self) -> int:
-        """How many frames the extent consists of."""
-        return len(self.frame_starts)
-
-    @property
     def windows(self) -> int:
         """N: how many windows were open."""
         return self.openings.ids.size + self.snapshots.ids.size

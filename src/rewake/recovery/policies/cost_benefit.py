@@ -14,7 +14,7 @@ import numpy as np
 
 from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Int32s
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class MeasuredCosts:
     check_us: float
 
 
-class CostBenefit:
+class CostBenefit(CheckpointPolicy):
     """Takes the CHECKs whose benefit outweighs their cost most, every `period_ms`."""
 
     def __init__(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -9,6 +11,8 @@ import numpy as np
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import StatefulOperator
 from rewake.recovery.eventual.footprint_order import FootprintOrder
+from rewake.recovery.promises.outlook import Outlook
+from rewake.recovery.promises.rates import RecoveryRates
 
 
 class Extent(NamedTuple):
@@ -49,14 +53,34 @@ class Extent(NamedTuple):
         return int(np.count_nonzero((opened_at >= 0) & (opened_at < position)))
 
 
-class CheckpointPolicy(Protocol):
+# Chooses the windows that leave a CHECK at the end of a turn, by their slots.
+Choice = Callable[[Extent], Int32s]
+
+
+class Promise(Protocol):
+    """How long a crash may cost, as somebody was promised."""
+
+    # What the parts of a recovery cost: the host keeps it true.
+    rates: RecoveryRates
+
+    def outlook(self, extent: Extent) -> Outlook:
+        """What a crash now would cost, and what to do when the promise cannot be kept."""
+
+
+class CheckpointPolicy(ABC):
     """Chooses the windows that leave a CHECK at the end of a turn."""
 
+    @abstractmethod
     def checks(self, extent: Extent) -> Int32s:
         """Slots of the windows to checkpoint now, oldest footprint first."""
 
+    @property
+    def promise(self) -> Promise | None:
+        """What it goes by, if a time was promised."""
+        return None
 
-class OpenOnly:
+
+class OpenOnly(CheckpointPolicy):
     """No CHECKs at all: the paper's baseline, cheapest to run and slowest to recover (CEC IV.A)."""
 
     def checks(self, extent: Extent) -> Int32s:  # noqa: ARG002

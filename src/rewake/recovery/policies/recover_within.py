@@ -17,18 +17,15 @@ that cannot be met is not chased: there is a best that can be reached, and `outl
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Array, Int32s
 from rewake.operators.stateful import NO_SLOTS
 from rewake.recovery.eventual.footprint_order import Footprints
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent
+from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import RecoveryRates
-
-__all__ = ["Outlook", "RecoverWithin"]
 
 # Between two looks at the order of windows: short against the target, long against a turn.
 _LOOKS_IN_TARGET = 10
@@ -53,36 +50,7 @@ _REACHABLE = 1.25
 _WORTHWHILE = 0.25
 
 
-class Outlook(NamedTuple):
-    """What a crash now would cost, in ms, beside the target; without `advice` all is well.
-
-    `at_worst_ms` is what it will hardly exceed: that is what is kept under the target.
-    """
-
-    predicted_ms: float
-    at_worst_ms: float
-    target_ms: float
-    best_ms: float
-    checks: int
-    advice: str = ""
-
-    @property
-    def margin_ms(self) -> float:
-        """How much sooner than promised."""
-        return self.target_ms - self.predicted_ms
-
-    def figures(self) -> dict[str, float]:
-        """For people, by name."""
-        return {
-            "predicted_ms": self.predicted_ms,
-            "at_worst_ms": self.at_worst_ms,
-            "target_ms": self.target_ms,
-            "margin_ms": self.margin_ms,
-            "best_ms": self.best_ms,
-        }
-
-
-class RecoverWithin:
+class RecoverWithin(CheckpointPolicy):
     """Keeps the predicted recovery under `target_ms`; `budget` is the share of time for CHECKs."""
 
     def __init__(self, target_ms: float, rates: RecoveryRates, *, budget: float = 0.05) -> None:
@@ -225,6 +193,11 @@ class RecoverWithin:
             self._short_since_ms = now_ms
 
     # --- for people --------------------------------------------------------------------------
+
+    @property
+    def promise(self) -> RecoverWithin:
+        """Its own."""
+        return self
 
     def outlook(self, extent: Extent) -> Outlook:
         """The prediction as it stands, and what to do when the target cannot be met."""

@@ -14,12 +14,12 @@ import numpy as np
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.columns.arrays import Int32s
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 _ANY_NUMBER = 2**62
 
 
-class Shots:
+class Shots(CheckpointPolicy):
     """T, H and M; times in the unit of the stream's event time, or ms of the host without one."""
 
     def __init__(self, *, every: float, slow_after: float, at_once: int) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Int32s
-from rewake.recovery.policies.policy import Budget, Extent
+from rewake.recovery.policies.policy import Budget, CheckpointPolicy, Extent
 
 
-class Targets:
+class Targets(CheckpointPolicy):
     """Keeps q at or below `records` (Q) and u at or below `tuples` (U) as the budget allows.
 
     A Q below the number of open windows cannot be reached ("an unattainable target, resulting in

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import NO_SLOTS
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 _RECENT = 16
 
@@ -120,7 +120,7 @@ class Bounds:
         return max(4 * largest_batch, 8 * open_windows, self.least)
 
 
-class KeepBounds:
+class KeepBounds(CheckpointPolicy):
     """The policy: CHECKs of the windows with the oldest footprints, while a bound is exceeded."""
 
     def __init__(self, bounds: Bounds, ledger: Ledger) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -33,15 +33,15 @@ import pyarrow as pa
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import DamagedFrame, DamagedLog, RewakeError, UsageError
 from rewake.model.stream_event import NO_TIME, StreamEvent
-from rewake.operators.aggregate.operator import Aggregate
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import (
     NO_IDS,
     NO_SLOTS,
     Emissions,
+    KeyedOperator,
     Outcome,
-    StatefulOperator,
     StoredParts,
+    open_slots,
 )
 from rewake.recovery.approach import LATE_OUTPUT, RESULTS_OUTPUT, Turn, by_port, rows_in
 from rewake.recovery.eventual.engine import (
@@ -65,50 +65,43 @@ from rewake.recovery.self_contained.frames import (
 from rewake.recovery.self_contained.order import in_key_order, in_short_order
 from rewake.recovery.self_contained.rows import StoredRows
 from rewake.recovery.self_contained.ways import (
+    ChooseWay,
     Decision,
-    Observed,
     Touched,
-    TurnChecks,
-    part_bytes,
+    fewer_bytes,
+    way_bytes,
 )
 
 __all__ = ["Bounds", "OperatorFactory", "SelfContained", "reading", "repeat"]
 
-OperatorFactory = Callable[[], StatefulOperator]
+OperatorFactory = Callable[[], KeyedOperator]
 
 
 class SelfContained:
     """One operator whose log holds all that it takes to rebuild it, driven turn by turn.
 
     `policy` chooses CHECKs beyond those of the way CHECKS: bounds to keep, or one of its own.
-    `rows_schema` is that of the stream events: the operator's, where nothing else is said.
-    `compression` of columns other than numbers and times is None, "lz4" or "zstd", or was.
+    `choose` tells which way a turn goes.
     """
 
     def __init__(
         self,
-        operator: StatefulOperator,
+        operator: KeyedOperator,
         policy: CheckpointPolicy | Bounds | None = None,
         *,
-        rows_schema: pa.Schema | None = None,
-        compression: str | None = None,
+        choose: ChooseWay = fewer_bytes,
     ) -> None:
         self.operator = operator
-        self._rows = _rows_of(operator, rows_schema, compression)
+        self._rows = StoredRows(operator.input_schema, operator.columns_read)
         self._ledger = Ledger()
         if policy is None or isinstance(policy, Bounds):
             policy = KeepBounds(policy or Bounds(), self._ledger)
-        self._policy: CheckpointPolicy = policy
-        self._observed = cast(StatefulOperator, Observed(operator, self._decide))
-        self._hook = TurnChecks(self._checks)
-        self._cec = ContinuousEventualCheckpointing(
-            self._observed, self._hook, self._logged_outputs, pack_tightly
-        )
+        self._policy = policy
+        self.choose = choose
+        self._cec = ContinuousEventualCheckpointing(operator, policy, pack=pack_tightly)
         self._touched = Touched()
-        self._forced: str | None = None
-        # Whether a turn leaves a CHECK of every open part, so that nothing before it is needed.
-        self._whole = False
-        self._decision = Decision(INPUT_WAY, (), NO_SLOTS)
+        # The way of the newest batch.
+        self._way = INPUT_WAY
         self.identity: bytes | None = None
         # How many of the newest frames it takes to know the state before the newest batch, from
         # which a repeat may have to compute it again.
@@ -121,15 +114,12 @@ class SelfContained:
         """The next input position."""
         return self._cec.position
 
-    def turn(self, event: StreamEvent, identity: bytes, way: str | None = None) -> Turn:
+    def turn(self, event: StreamEvent, identity: bytes) -> Turn:
         """Process the next batch; its record is never None.
 
         Its tuples are put in the order of their keys where each key's results stay the same.
-        `way` is "input" or "checks"; without it, the one that takes fewer bytes is taken.
         """
-        if way not in (None, "input", "checks"):
-            raise UsageError(f"a batch goes the way 'input' or 'checks', not {way!r}")
-        return self._turn(event, identity, way, self._cec.frames_needed + 1)
+        return self._turn(event, identity, self._cec.frames_needed + 1)
 
     def turn_instead(self, batch: pa.RecordBatch, identity: bytes, recorded: BatchMark) -> Turn:
         """Process a batch in the place of the log's newest one, of which this is the state before.
@@ -137,32 +127,43 @@ class SelfContained:
         Its record says all that there is, so that what it replaces is never read again.
         """
         event = StreamEvent(recorded.end, batch, None, self.position)
-        self._whole = True
-        try:
-            return self._turn(event, identity, "checks", recorded.repeat_frames + 1)
-        finally:
-            self._whole = False
+        return self._turn(event, identity, recorded.repeat_frames + 1, whole=True)
 
     def _turn(
-        self, event: StreamEvent, identity: bytes, way: str | None, repeat_frames: int
+        self, event: StreamEvent, identity: bytes, repeat_frames: int, *, whole: bool = False
     ) -> Turn:
-        self._forced = way
         event = in_key_order(self.operator, event)
-        taken = self._cec.turn(event)
-        decision = self._decision
+        outcome = self._cec.process(event)
+        decision = self._decided(event, outcome, whole=whole)
+        self._note(event, decision)
+        taken = self._cec.record(
+            event.start,
+            decision.recorded(outcome),
+            decision.logged_outputs,
+            partial(self._checks, decision),
+        )
         record = taken.record or self._cec.bare_record()
         self._repeat_frames = repeat_frames
-        sections = [*record.sections, *self._batch_sections(event, identity)]
+        sections = [*record.sections, *self._batch_sections(event, identity, decision)]
         self._amend_ledger(sections)
         self.identity = identity
+        self._way = decision.way
         return Turn(record._replace(sections=tuple(sections)), decision.outputs, taken.checks)
 
-    def _batch_sections(self, event: StreamEvent, identity: bytes) -> list[Section]:
-        decision = self._decision
+    def _note(self, event: StreamEvent, decision: Decision) -> None:
+        """Count the turn among those that recovery needs, before CHECKs are chosen by them."""
+        rows = int(event.batch.num_rows)
+        first_record = self._cec.extent().order.records
+        logged = rows if decision.way == INPUT_WAY else 0
+        self._ledger.add(LoggedTurn(first_record, event.position, logged, 0, 0), rows)
+
+    def _batch_sections(
+        self, event: StreamEvent, identity: bytes, decision: Decision
+    ) -> list[Section]:
         mark = BatchMark(
             way=decision.way,
             # The positions of a batch that is replaced are those of the frame before.
-            start=event.position if self._whole else event.start,
+            start=event.position if decision.whole else event.start,
             position=event.position,
             rows=event.batch.num_rows,
             watermark=NO_TIME if event.watermark is None else event.watermark,
@@ -186,55 +187,28 @@ class SelfContained:
 
     # --- deciding which way a turn goes ------------------------------------------------------
 
-    def _decide(self, event: StreamEvent, outcome: Outcome) -> Outcome:
-        """Called when the operator has processed a stream event, before anything is recorded."""
+    def _decided(self, event: StreamEvent, outcome: Outcome, *, whole: bool) -> Decision:
+        """How a stream event that has been processed goes into the log."""
         outputs = by_port(outcome)
         touched = self._touched.open_slots(self.operator, outcome)
-        way = self._way(event, outcome, outputs, touched)
-        rows = int(event.batch.num_rows)
-        first_record = self._cec.extent().order.records
-        logged = rows if way == INPUT_WAY else 0
-        self._ledger.add(LoggedTurn(first_record, event.position, logged, 0, 0), rows)
-        if way == INPUT_WAY:
-            self._decision = Decision(way, outputs, NO_SLOTS)
-            return outcome
-        self._decision = Decision(way, outputs, touched)
-        # A CHECK says all that an OPEN would.
-        return outcome._replace(opened_slots=NO_SLOTS, opened_ids=NO_IDS)
+        if not whole:
+            rows = self._rows.stored_bytes(event.batch)
+            sizes = way_bytes(self.operator, rows, outcome, outputs, touched)
+            if not self.choose(sizes):
+                return Decision(INPUT_WAY, outputs, NO_SLOTS)
+        follow = self.operator.results_of_parts is not None
+        return Decision(CURRENT_WAY if follow else CHECKS_WAY, outputs, touched, whole)
 
-    def _way(
-        self, event: StreamEvent, outcome: Outcome, outputs: Emissions, touched: Int32s
-    ) -> int:
-        running = isinstance(self.operator, Aggregate) and self.operator.running
-        by_checks = CURRENT_WAY if running else CHECKS_WAY
-        if self._forced is not None:
-            return INPUT_WAY if self._forced == "input" else by_checks
-        operator = self.operator
-        opens = part_bytes(operator, operator.opening_columns, outcome.opened_slots)
-        checks = part_bytes(operator, operator.snapshot_columns, touched, reordered=not running)
-        results = 0 if running else sum(batch.nbytes for _, batch in outputs)
-        cheaper = checks + results < opens + self._rows.stored_bytes(event.batch)
-        return by_checks if cheaper else INPUT_WAY
-
-    def _logged_outputs(self, outcome: Outcome) -> Emissions:  # noqa: ARG002
-        """What of a turn's outputs goes into its frame."""
-        return self._decision.outputs if self._decision.way == CHECKS_WAY else ()
-
-    def _checks(self, extent: Extent) -> Int32s:
+    def _checks(self, decision: Decision, extent: Extent) -> Int32s:
         """The windows that leave a CHECK: first those that must, then what the policy says."""
-        due, touched = self._due(extent), self._decision.touched
-        if self._decision.way == INPUT_WAY:
+        due = open_slots(self.operator) if decision.whole else self._policy.checks(extent)
+        if decision.way == INPUT_WAY:
             return in_short_order(self.operator, due)
-        others = self._touched.others(due)
-        if self._decision.way == CURRENT_WAY:
+        touched, others = decision.touched, self._touched.others(due)
+        if decision.way == CURRENT_WAY:
             # A repeat takes its results from these, in their order.
             return np.concatenate([touched, in_short_order(self.operator, others)])
         return in_short_order(self.operator, np.concatenate([touched, others]))
-
-    def _due(self, extent: Extent) -> Int32s:
-        if not self._whole:
-            return self._policy.checks(extent)
-        return np.flatnonzero(self.operator.opened_at >= 0).astype(np.int32)
 
     # --- what the host may know --------------------------------------------------------------
 
@@ -258,7 +232,7 @@ class SelfContained:
             "extent_bytes": self._ledger.bytes,
             "replay_tuples": rows,
             "replay_bytes": size,
-            "way": WAY_NAMES[self._decision.way],
+            "way": WAY_NAMES[self._way],
         }
 
     def check_invariants(self) -> None:
@@ -277,15 +251,13 @@ class SelfContained:
         frames_newest_first: Iterable[Frame],
         policy: CheckpointPolicy | Bounds | None = None,
         *,
-        rows_schema: pa.Schema | None = None,
-        compression: str | None = None,
+        choose: ChooseWay = fewer_bytes,
     ) -> SelfContained:
         """Rebuild from a log given newest frame first; ready for the next turn.
 
         An empty log gives a new one.  `DamagedFrame` or `DamagedLog` when the log is not whole.
         """
-        operator = operator_factory()
-        self = cls(operator, policy, rows_schema=rows_schema, compression=compression)
+        self = cls(operator_factory(), policy, choose=choose)
         read: list[MarkedFrame] = []
 
         def frames() -> Iterator[Frame]:
@@ -294,9 +266,7 @@ class SelfContained:
                 yield each.frame
 
         with reading():
-            self._cec = ContinuousEventualCheckpointing.recover(
-                self._observed, self._hook, frames(), self._logged_outputs, pack_tightly
-            )
+            self._cec.load(frames())
             if read:
                 self._replay(read[::-1])
         return self
@@ -312,14 +282,14 @@ class SelfContained:
                     # input says of time, the log knows where that was.
                     time = StreamEvent(self._cec.position, self._rows.empty, passed)
                     self.operator.replay(time)
-                self._cec.turn(self._rest_of(each))
+                self._cec.replay(self._rest_of(each))
             passed = NO_TIME if mark.way == INPUT_WAY else each.frame.timestamp
         if self._cec.recovering:
             nothing = self._rows.empty
-            self._cec.turn(StreamEvent(newest.mark.end, nothing, None, self._cec.position))
+            self._cec.replay(StreamEvent(newest.mark.end, nothing, None, self._cec.position))
         self.identity = newest.identity
         self._repeat_frames = newest.mark.repeat_frames
-        self._decision = Decision(newest.mark.way, (), NO_SLOTS)
+        self._way = newest.mark.way
         first_record = 0
         for each in read:
             rows = each.mark.rows if each.mark.way == INPUT_WAY else 0
@@ -337,12 +307,7 @@ class SelfContained:
         return StreamEvent(event.position, event.batch, None, position)
 
 
-def repeat(
-    operator_factory: OperatorFactory,
-    frames_newest_first: Iterable[Frame],
-    *,
-    rows_schema: pa.Schema | None = None,
-) -> Emissions:
+def repeat(operator_factory: OperatorFactory, frames_newest_first: Iterable[Frame]) -> Emissions:
     """The results of the newest frame's batch once more; nothing is changed."""
     frames = marked(frames_newest_first)
     newest = next(frames, None)
@@ -351,7 +316,7 @@ def repeat(
     with reading():
         if newest.mark.way == INPUT_WAY:
             older = (each.frame for each in frames)
-            outputs = _computed_again(operator_factory, newest, older, rows_schema)
+            outputs = _computed_again(operator_factory, newest, older)
         elif newest.mark.way == CURRENT_WAY:
             outputs = _current_values(operator_factory(), newest)
         else:
@@ -365,13 +330,10 @@ def repeat(
 
 
 def _computed_again(
-    operator_factory: OperatorFactory,
-    newest: MarkedFrame,
-    older: Iterable[Frame],
-    rows_schema: pa.Schema | None,
+    operator_factory: OperatorFactory, newest: MarkedFrame, older: Iterable[Frame]
 ) -> Emissions:
     """Results of a batch from the state before it and its rows."""
-    before = SelfContained.recover(operator_factory, older, rows_schema=rows_schema)
+    before = SelfContained.recover(operator_factory, older)
     mark, sequence = newest.mark, newest.frame.sequence
     if before.position != mark.start or (before.identity is None) != (sequence == 0):
         raise DamagedLog(
@@ -385,11 +347,12 @@ def _computed_again(
     return by_port(before.operator.process(event))
 
 
-def _current_values(operator: StatefulOperator, newest: MarkedFrame) -> Emissions:
+def _current_values(operator: KeyedOperator, newest: MarkedFrame) -> Emissions:
     """Results of running windows: what the CHECKs of the parts that were touched hold."""
     frame, touched = newest.frame, newest.mark.touched
     ids, columns = unpack_parts(frame.section(SectionKind.CHECKS), frame.t_end, frame.records)
-    if touched > ids.size or not isinstance(operator, Aggregate) or not operator.running:
+    results_of = operator.results_of_parts
+    if touched > ids.size or results_of is None:
         raise DamagedFrame(f"frame {frame.sequence} has no CHECKs of {touched} running windows")
     if touched == 0:
         return ()
@@ -398,25 +361,14 @@ def _current_values(operator: StatefulOperator, newest: MarkedFrame) -> Emission
     nothing = StoredParts(NO_IDS, NO_IDS, [], [], [])
     parts = StoredParts(ids[:touched], times, [columns], [chosen], [ids.size])
     slots = operator.restore(nothing, parts, clock=frame.timestamp, late_tuples=0)
-    return ((RESULTS_OUTPUT, operator.current(slots)),)
+    return ((RESULTS_OUTPUT, results_of(slots)),)
 
 
-def _stored_results(operator: StatefulOperator, frame: Frame) -> Emissions:
+def _stored_results(operator: KeyedOperator, frame: Frame) -> Emissions:
     """Results that the frame holds."""
-    late = getattr(operator, "late_schema", operator.output_schema)
-    schemas = ((RESULTS_OUTPUT, operator.output_schema), (LATE_OUTPUT, late))
+    schemas = ((RESULTS_OUTPUT, operator.output_schema), (LATE_OUTPUT, operator.late_schema))
     found = [(output, result_batch(frame, schema, output)) for output, schema in schemas]
     return [(output, batch) for output, batch in found if batch is not None]
-
-
-def _rows_of(
-    operator: StatefulOperator, schema: pa.Schema | None, compression: str | None
-) -> StoredRows:
-    if schema is None:
-        schema = getattr(operator, "input_schema", None)
-    if schema is None:
-        raise UsageError(f"{type(operator).__name__} does not tell its columns: give rows_schema")
-    return StoredRows(schema, getattr(operator, "columns_read", None), compression)
 
 
 @contextmanager

@@ -18,9 +18,8 @@ import pyarrow as pa
 from numba import njit
 
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate.operator import Aggregate
 from rewake.operators.columns.arrays import Array, Int32s, arrow_array, values_view
-from rewake.operators.stateful import StatefulOperator
+from rewake.operators.stateful import KeyedOperator
 
 __all__ = ["in_key_order", "in_short_order", "integer_keys"]
 
@@ -99,14 +98,14 @@ def _integers(keys: pa.Array) -> Array | None:
     return values_view(keys, f"int{keys.type.bit_width}")
 
 
-def in_key_order(operator: StatefulOperator, event: StreamEvent) -> StreamEvent:
+def in_key_order(operator: KeyedOperator, event: StreamEvent) -> StreamEvent:
     """The stream event with its tuples in the order of their keys, where no more is changed by it.
 
     That is where keys are single integers and windows have no clock.
     """
-    if not isinstance(operator, Aggregate) or len(operator.spec.by) != 1 or operator.spec.time:
+    if operator.short_order is None or not operator.any_order:
         return event
-    place = event.batch.schema.get_field_index(operator.spec.by[0])
+    place = event.batch.schema.get_field_index(operator.short_order)
     keys = None if place < 0 else _integers(event.batch.column(place))
     places = None if keys is None else _order(keys)
     if places is None:
@@ -114,15 +113,13 @@ def in_key_order(operator: StatefulOperator, event: StreamEvent) -> StreamEvent:
     return replace(event, batch=event.batch.take(arrow_array(places, pa.int32())))
 
 
-def in_short_order(operator: StatefulOperator, slots: Int32s) -> Int32s:
+def in_short_order(operator: KeyedOperator, slots: Int32s) -> Int32s:
     """Parts in the order in which their footprints take few bytes: by key, or by opening."""
     keys = integer_keys(operator, slots)
     places = _order(operator.ids_of(slots) if keys is None else keys)
     return slots if places is None else slots[places]
 
 
-def integer_keys(operator: StatefulOperator, slots: Int32s) -> Array | None:
+def integer_keys(operator: KeyedOperator, slots: Int32s) -> Array | None:
     """The keys of parts, where they are single integers."""
-    if not isinstance(operator, Aggregate) or len(operator.spec.by) != 1:
-        return None
-    return _integers(operator.keys_in(slots)[0])
+    return None if operator.short_order is None else _integers(operator.keys_in(slots)[0])

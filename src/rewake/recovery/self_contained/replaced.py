@@ -40,8 +40,6 @@ def replaced(
     of_batch: Callable[[bytes], bool],
     rows: pa.RecordBatch,
     identity: bytes,
-    *,
-    rows_schema: pa.Schema | None = None,
 ) -> Replaced | None:
     """Process `rows` in place of the newest batch; None when the log has no state before it.
 
@@ -61,5 +59,5 @@ def replaced(
             return None
         first = [] if before is None else [before.frame]
         older = chain(first, (each.frame for each in frames))
-        state = SelfContained.recover(operator_factory, older, rows_schema=rows_schema)
+        state = SelfContained.recover(operator_factory, older)
     return Replaced(state, state.turn_instead(rows, identity, newest.mark))

@@ -3,7 +3,7 @@
 - INPUT of output 0: those of the columns that the operator reads that are numbers, dates or times,
   packed (`packing`): the values of each, then for each which of them are valid, nothing if all are.
 - INPUT of output 1: the other columns it reads, without dictionaries, as one Arrow IPC record batch
-  message (no schema), compressed if that is asked for.
+  message (no schema).
 
 Whatever is in the bytes, reading them raises `DamagedFrame` and nothing else.
 """
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.log.frame import Frame, Section, SectionKind
-from rewake.model.errors import DamagedFrame, UsageError
+from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
 from rewake.operators.columns.arrays import Array, arrow_array, dtype_of, values_view
 from rewake.operators.kit.batches import read_batch
@@ -45,20 +45,10 @@ class StoredRows:
     Columns that it does not read come back as nulls.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        columns: Sequence[str] | None = None,
-        compression: str | None = None,
-    ) -> None:
-        if compression not in (None, "lz4", "zstd"):
-            raise UsageError(f"rows are compressed with 'lz4', 'zstd' or None, not {compression!r}")
+    def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         self._schema = schema
-        self._compression = compression
-        wanted = None if columns is None else set(columns)
-        self._places = [
-            place for place, name in enumerate(schema.names) if wanted is None or name in wanted
-        ]
+        wanted = set(columns)
+        self._places = [place for place, name in enumerate(schema.names) if name in wanted]
         self._stored = plain_schema(pa.schema([schema.field(place) for place in self._places]))
         dtypes = [_dtype(each.type) for each in self._stored]
         # Places among the stored columns.
@@ -78,7 +68,7 @@ class StoredRows:
         return [values_view(plain.column(place), dtype) for place, dtype in self._packed.items()]
 
     def stored_bytes(self, batch: pa.RecordBatch) -> float:
-        """About how many bytes the rows take, before what is not packed is compressed."""
+        """About how many bytes the rows take."""
         plain = self._plain(batch)
         others: int = sum(plain.column(place).nbytes for place in self._others)
         return others + estimated_bytes(self._values(plain), batch.num_rows)
@@ -92,7 +82,7 @@ class StoredRows:
             payload = pack_tightly([*self._values(plain), *flags])
             sections.append(Section(SectionKind.INPUT, payload, _PACKED_OUTPUT))
         if self._others:
-            payload = _message(plain.select(self._others), self._compression)
+            payload = plain.select(self._others).serialize().to_pybytes()
             sections.append(Section(SectionKind.INPUT, payload, _OTHER_OUTPUT))
         return sections
 
@@ -167,23 +157,6 @@ def _validity(array: pa.Array) -> Array:
 def _encoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column with the dictionary it had; the batch's values fit the indices they came with."""
     return column if column.type == kind else column.dictionary_encode().cast(kind)
-
-
-def _message(batch: pa.RecordBatch, compression: str | None) -> bytes:
-    """One record batch message: a stream without its schema and its end."""
-    if compression is None:
-        content: bytes = batch.serialize().to_pybytes()
-        return content
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    written = sink.getvalue()
-    reader = pa.BufferReader(written)
-    pa.ipc.read_message(reader)  # the schema
-    start = reader.tell()
-    pa.ipc.read_message(reader)
-    return bytes(memoryview(written)[start : reader.tell()])
 
 
 def _read(frame: Frame, mark: BatchMark, schema: pa.Schema) -> pa.RecordBatch:

@@ -7,16 +7,15 @@ are estimated: footprints by a sample of them, results and rows by their columns
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Array, Int32s, grown
-from rewake.operators.stateful import NO_SLOTS, Emissions, Outcome, StatefulOperator
+from rewake.operators.stateful import NO_IDS, NO_SLOTS, Emissions, KeyedOperator, Outcome
 from rewake.recovery.packing import estimated_bytes
-from rewake.recovery.policies.policy import Extent
+from rewake.recovery.self_contained.frames import CHECKS_WAY, INPUT_WAY
 from rewake.recovery.self_contained.order import in_short_order, integer_keys
 
 _SAMPLE = 4096
@@ -43,7 +42,7 @@ class Touched:
         self._stamps = np.zeros(0, np.int32)
         self._stamp = 0
 
-    def open_slots(self, operator: StatefulOperator, outcome: Outcome) -> Int32s:
+    def open_slots(self, operator: KeyedOperator, outcome: Outcome) -> Int32s:
         """Slots of the open parts that changed, in the order in which they were first touched."""
         slots = outcome.touched_slots
         if slots.size == 0:
@@ -72,43 +71,61 @@ class Touched:
 
 
 class Decision(NamedTuple):
-    """Which way a turn goes, what it emits, and the parts that must leave a CHECK."""
+    """Which way a turn goes, what it emits, and the parts that must leave a CHECK.
+
+    `whole`: all that are open leave one, so that nothing before the turn is needed.
+    """
 
     way: int
     outputs: Emissions
     touched: Int32s
+    whole: bool = False
+
+    @property
+    def logged_outputs(self) -> Emissions:
+        """What of its outputs goes into its frame."""
+        return self.outputs if self.way == CHECKS_WAY else ()
+
+    def recorded(self, outcome: Outcome) -> Outcome:
+        """What of its outcome is recorded: a CHECK says all that an OPEN would."""
+        if self.way == INPUT_WAY:
+            return outcome
+        return outcome._replace(opened_slots=NO_SLOTS, opened_ids=NO_IDS)
 
 
-class Observed:
-    """The operator as continuous eventual checkpointing sees it: every turn is decided upon."""
+class WayBytes(NamedTuple):
+    """About how many bytes a turn takes in the log, by the way it goes."""
 
-    def __init__(
-        self, operator: StatefulOperator, decide: Callable[[StreamEvent, Outcome], Outcome]
-    ) -> None:
-        self._operator = operator
-        self._decide = decide
-
-    def process(self, event: StreamEvent) -> Outcome:
-        """Apply a stream event; the outcome as it shall be recorded."""
-        return self._decide(event, self._operator.process(event))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._operator, name)
+    input: float
+    checks: float
 
 
-class TurnChecks:
-    """A policy that asks whoever decides about the turn."""
+# Whether a turn goes the way CHECKS.
+ChooseWay = Callable[[WayBytes], bool]
 
-    def __init__(self, checks: Callable[[Extent], Int32s]) -> None:
-        self._checks = checks
 
-    def checks(self, extent: Extent) -> Int32s:
-        """Slots of the windows to checkpoint now."""
-        return self._checks(extent)
+def fewer_bytes(sizes: WayBytes) -> bool:
+    """Go the way CHECKS if that takes fewer bytes."""
+    return sizes.checks < sizes.input
+
+
+def way_bytes(
+    operator: KeyedOperator,
+    rows_bytes: float,
+    outcome: Outcome,
+    outputs: Emissions,
+    touched: Int32s,
+) -> WayBytes:
+    """What a turn would take whose rows take so many bytes."""
+    follow = operator.results_of_parts is not None
+    opens = part_bytes(operator, operator.opening_columns, outcome.opened_slots)
+    checks = part_bytes(operator, operator.snapshot_columns, touched, reordered=not follow)
+    results = 0 if follow else sum(batch.nbytes for _, batch in outputs)
+    return WayBytes(opens + rows_bytes, checks + results)
 
 
 def part_bytes(
-    operator: StatefulOperator,
+    operator: KeyedOperator,
     columns_of: Callable[[Array], list[Array]],
     slots: Int32s,
     *,

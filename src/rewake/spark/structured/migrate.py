@@ -107,14 +107,10 @@ def _read(source: ShardFolder, number: int, shards: int) -> _OldShard:
         descriptor = reader.descriptor
         check_place(descriptor, source, number, shards)
         description = Description.of_log(descriptor, path)
-        state = SelfContained.recover(
-            description.build, reader.frames_backwards(), rows_schema=description.rows_schema
-        )
+        state = SelfContained.recover(description.build, reader.frames_backwards())
         if state.identity is None:
             raise UsageError(f"{path} has no batch yet: there is no state to divide")
-        again = repeat(
-            description.build, reader.frames_backwards(), rows_schema=description.rows_schema
-        )
+        again = repeat(description.build, reader.frames_backwards())
     results = [batch for output, batch in again if output == RESULTS_OUTPUT]
     return _OldShard(
         descriptor, description, parts_of(state), state.identity, results, state.columns
