@@ -13,6 +13,7 @@ import pytest
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.testing import Oracle, OracleWriter, read_numbers
+from rewake.log.verify import verify
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import Fenced
 
@@ -123,6 +124,44 @@ def test_a_zombie_that_wakes_during_its_succession_is_fenced(stripes, mode, tall
             oracle.judge(numbers)
             assert list(numbers.values())[-3:] == [50, 51, 52]
     tally(f"zombie on {stripes}, {mode.value}: woken during succession, {trials} trials")
+
+
+@pytest.mark.parametrize(("stripes", "mode"), CONFIGURATIONS)
+def test_a_zombie_that_wakes_while_its_successor_goes_back_brings_nothing_back(
+    stripes, mode, tally
+):
+    """Paused anywhere behind its second frame, woken before any operation of the successor's."""
+    trials = 0
+    for paused_after in range(steps_in_all(stripes, mode) + 1):
+        for wakes_at in itertools.count(1):
+            stores, oracle = new_log(stripes), Oracle()
+            zombie = zombie_after(stores, oracle, mode, paused_after)
+            if zombie.completed < 2:
+                break
+            reader = Log.open_reader([store.attach() for store in stores])
+            tail = reader.tail()
+            tail.poll(max_frames=2)
+            wake = Wake(wakes_at, lambda zombie=zombie: goes_on(zombie))
+            for store in stores:
+                store.faults = wake
+            oracle.goes_back(2)
+            handles = [store.attach() for store in stores]
+            successor = OracleWriter(handles, epoch=2, limits=SMALL, back_to=2).watch(oracle)
+            if wake.seen < wakes_at:
+                break
+            trials += 1
+            wake.at = 0
+            for number in range(50, 53):
+                successor.try_turn(number)
+            successor.run()
+            goes_on(zombie)
+            assert zombie.pipeline.state is State.FENCED
+            assert list(read_numbers(stores).values()) == [0, 1, 50, 51, 52]
+            reader.refresh()
+            assert [frame.t_end for frame in tail.poll()] == [50, 51, 52]
+            assert verify(stores).intact
+    assert trials > 20
+    tally(f"zombie on {stripes}, {mode.value}: woken while one goes back, {trials} trials")
 
 
 def test_a_seal_in_one_stripe_holds_for_all():

@@ -37,6 +37,11 @@ class Past:
             epoch=self.epoch + 1,
         )
 
+    def gone_back(self, count: int) -> "Past":
+        """The tuples behind the first `count` are taken back, by whoever continues it."""
+        kept = tuple(step for step in self.steps if step.position < count)
+        return replace(self, tuples=self.tuples[:count], steps=kept)
+
     @property
     def lineage(self) -> Lineage:
         return Lineage(7, self.steps, len(self.tuples))
@@ -44,10 +49,12 @@ class Past:
 
 @st.composite
 def pasts(draw: st.DrawFn) -> list[Past]:
-    """Logs that came of one: continued, copied, and the copies continued."""
+    """Logs that came of one: continued, copied, and the copies continued, or gone back."""
     found = [Past()]
     for tag in range(draw(st.integers(1, 10))):
         past = draw(st.sampled_from(found))
+        if draw(st.booleans()):
+            past = past.gone_back(draw(st.integers(0, len(past.tuples))))
         found.append(past.continued(draw(st.integers(0, 4)), tag))
     return found
 

@@ -19,6 +19,7 @@ from rewake.model.errors import (
     NotALog,
     StorageFault,
     StorageFull,
+    TakenBack,
     UsageError,
     WriterFailed,
 )
@@ -349,3 +350,21 @@ def test_appending_costs_the_caller_little(tmp_path):
             writer.append(sample_turn(number))
             costs.append(time.perf_counter() - started)
     assert sorted(costs)[150] < 0.002
+
+
+def test_a_log_in_files_goes_back(tmp_path):
+    """The frames from there on are taken back; one who follows is told."""
+    create_log(tmp_path / "log", "back")
+    with open_log_writer(tmp_path / "log") as writer:
+        for number in range(6):
+            writer.append(sample_turn(number))
+    with open_log_reader(tmp_path / "log") as reader:
+        tail = reader.tail()
+        assert len(tail.poll()) == 6
+        with open_log_writer(tmp_path / "log", back_to=2) as writer:
+            assert (writer.recovered, writer.next_position) == (2, 6)
+            writer.append(sample_turn(50))
+        with pytest.raises(TakenBack):
+            tail.poll()
+    with open_log_reader(tmp_path / "log") as reader:
+        assert [number_of(frame) for frame in reader.frames()] == [0, 1, 50]

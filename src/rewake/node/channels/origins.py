@@ -180,13 +180,14 @@ def _misfit(upstream: str, known: Lineage | None, said: Lineage, reached: int) -
     if reached > said.end:
         return (
             f", but the log behind {upstream!r} ends at {said.end}: it is older than what was "
-            "made from it"
+            "made from it, or went back"
         )
     before, now = known.writer(reached), said.writer(reached)
     if before is not None and now is not None and before.who != now.who:
         return (
             f", of which the last was written by epoch {before.epoch}; in the log behind "
-            f"{upstream!r} epoch {now.epoch} wrote another tuple there: an older copy was continued"
+            f"{upstream!r} epoch {now.epoch} wrote another tuple there: the log went back, or an "
+            "older copy was continued"
         )
     return ""
 
