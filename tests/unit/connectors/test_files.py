@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rewake.connectors.files.source import Files, formats
+from rewake.connectors.files import formats
+from rewake.connectors.files.source import Files
 from rewake.model.errors import (
     DamagedData,
     OutOfRange,
