@@ -21,12 +21,12 @@ from rewake.operators.columns.values import TimeColumn
 __all__ = [
     "EVENT_TUPLES",
     "CutReader",
+    "bare_batch",
+    "bare_schema",
     "beyond_the_end",
     "check_cut",
     "check_shard",
     "check_time_column",
-    "plain_batch",
-    "plain_schema",
     "schema_json",
     "shard_tuples",
     "slack_of",
@@ -234,7 +234,7 @@ def beyond_the_end(position: int, end: int) -> OutOfRange:
 # --- schemas -------------------------------------------------------------------------------------
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
+def bare_schema(schema: pa.Schema) -> pa.Schema:
     """The columns alone: no metadata, all nullable, dictionaries decoded.
 
     A stream event travels as one record batch message, which cannot carry dictionaries.
@@ -246,8 +246,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows under a schema that `plain_schema` has made of theirs."""
+def bare_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows under a schema that `bare_schema` has made of theirs."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [

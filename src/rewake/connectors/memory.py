@@ -16,12 +16,12 @@ import pyarrow as pa
 from rewake.connectors.cutting import (
     EVENT_TUPLES,
     CutReader,
+    bare_batch,
+    bare_schema,
     beyond_the_end,
     check_cut,
     check_shard,
     check_time_column,
-    plain_batch,
-    plain_schema,
     schema_json,
     shard_tuples,
     slack_of,
@@ -112,11 +112,11 @@ def _as_table(rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]) -> pa.
         if not batches:
             raise UsageError("no record batches; give a table, also an empty one, for its columns")
         schema = batches[0].schema
-    plain = plain_schema(schema)
+    plain = bare_schema(schema)
     for number, batch in enumerate(batches):
-        if not plain_schema(batch.schema).equals(plain):
+        if not bare_schema(batch.schema).equals(plain):
             raise SchemaMismatch(f"record batch {number} has other columns than the first one")
-    return pa.Table.from_batches([plain_batch(each, plain) for each in batches], plain)
+    return pa.Table.from_batches([bare_batch(each, plain) for each in batches], plain)
 
 
 def _check_order(table: pa.Table, time_column: str | None) -> None:

@@ -20,6 +20,11 @@ class Failure(NamedTuple):
         """Whether it is one thing."""
         return self.end - self.start == 1
 
+    @property
+    def words(self) -> str:
+        """The error for people, with its kind."""
+        return f"{type(self.error).__name__}: {self.error}"
+
 
 def failures(
     call: Callable[[int, int], object],

@@ -21,7 +21,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
 import pyarrow.parquet as arrow_parquet
 
-from rewake.connectors.cutting import plain_batch, plain_schema, schema_json
+from rewake.connectors.cutting import bare_batch, bare_schema, schema_json
 from rewake.model.errors import DamagedData, SchemaMismatch, StorageFault, UsageError
 
 __all__ = ["FORMATS", "FileFormat", "checked_format"]
@@ -79,7 +79,7 @@ def _reporting(path: Path) -> Iterator[None]:
 
 def _parquet_schema(path: Path) -> pa.Schema:
     with _reporting(path):
-        return plain_schema(arrow_parquet.read_schema(path))
+        return bare_schema(arrow_parquet.read_schema(path))
 
 
 def _parquet_rows(path: Path) -> int:
@@ -90,7 +90,7 @@ def _parquet_rows(path: Path) -> int:
 def _parquet_batches(path: Path, schema: pa.Schema, row: int) -> Iterator[Numbered]:
     """The rows from the row group that holds `row` on."""
     with _reporting(path), arrow_parquet.ParquetFile(path) as file:
-        check_columns(path, plain_schema(file.schema_arrow), schema)
+        check_columns(path, bare_schema(file.schema_arrow), schema)
         group, first = 0, 0
         while group < file.num_row_groups:
             rows = file.metadata.row_group(group).num_rows
@@ -100,7 +100,7 @@ def _parquet_batches(path: Path, schema: pa.Schema, row: int) -> Iterator[Number
             group += 1
         groups = range(group, file.num_row_groups)
         for batch in file.iter_batches(_PARQUET_ROWS, row_groups=groups, use_threads=False):
-            yield first, plain_batch(batch, schema)
+            yield first, bare_batch(batch, schema)
             first += batch.num_rows
 
 
@@ -146,7 +146,7 @@ def _csv_batches(path: Path, schema: pa.Schema, _row: int) -> Iterator[Numbered]
         if reader is None:
             return
         with reader:
-            check_columns(path, plain_schema(reader.schema), schema)
+            check_columns(path, bare_schema(reader.schema), schema)
             done = 0
             while True:
                 try:
@@ -155,7 +155,7 @@ def _csv_batches(path: Path, schema: pa.Schema, _row: int) -> Iterator[Numbered]
                     raise _bad_csv(path, schema, done, error) from error
                 if batch is None:
                     return
-                yield done, plain_batch(batch, schema)
+                yield done, bare_batch(batch, schema)
                 done += batch.num_rows
 
 
@@ -273,7 +273,7 @@ def _certain(path: Path, schema: pa.Schema) -> pa.Schema:
         raise SchemaMismatch(
             f"the first rows of {path} do not show the type of {', '.join(unknown)}; give schema="
         )
-    return plain_schema(schema)
+    return bare_schema(schema)
 
 
 def _bad_row(path: Path, where: str, said: str) -> DamagedData:

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rewake.connectors.cutting import plain_schema, schema_json
+from rewake.connectors.cutting import bare_schema, schema_json
 from rewake.connectors.files.formats import checked_format
 from rewake.log.files.sealed import unsealed
 from rewake.model.connectors import SinkLook
@@ -125,7 +125,7 @@ def marker_content(owner: str, file_format: str, shards: int, schema: pa.Schema)
         "format": file_format,
         "shards": shards,
         "columns": schema_json(schema),
-        "arrow_schema": base64.b64encode(plain_schema(schema).serialize()).decode(),
+        "arrow_schema": base64.b64encode(bare_schema(schema).serialize()).decode(),
     }
 
 

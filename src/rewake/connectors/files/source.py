@@ -26,11 +26,11 @@ import pyarrow as pa
 from rewake.connectors.cutting import (
     EVENT_TUPLES,
     CutReader,
+    bare_schema,
     beyond_the_end,
     check_cut,
     check_shard,
     check_time_column,
-    plain_schema,
     schema_json,
     slack_of,
 )
@@ -77,7 +77,7 @@ class Files:
         root, names = _found(os.path.abspath(local_path(self.path)), file_format)
         _check_parquet(root / names[0], self.format)
         schema = self.schema or _first_schema([root / name for name in names], file_format)
-        schema = plain_schema(schema)
+        schema = bare_schema(schema)
         check_time_column(self.time_column, schema)
         slack_of(self.time_column, self.slack, schema)
         object.__setattr__(self, "path", os.fspath(self.path))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import TIME_LIMIT
 from rewake.operators.columns.arrays import Array, Int64s, values_view
+from rewake.operators.failing import Failure, failures
 from rewake.operators.keyed.vocabulary import (
     FunctionFailed,
     KeyedFunction,
@@ -35,13 +36,6 @@ class Answer(NamedTuple):
     state: pa.RecordBatch | None
     timer: Int64s | None
     forget: Array | None
-
-
-class Failure(NamedTuple):
-    """The key at a place for which the function fails."""
-
-    place: int
-    error: str
 
 
 class Caller:
@@ -65,35 +59,20 @@ class Caller:
         self._divert = divert
 
     def call(self, given: KeyedTuples) -> tuple[list[Answer], list[Failure]]:
-        """The answers for all keys; the failures, where they are diverted."""
-        try:
-            return [self._answer(given, 0)], []
-        except Exception as error:
-            if not self._divert:
-                raise self._located(given, error) from error
-            answers: list[Answer] = []
-            failures: list[Failure] = []
-            self._halve(given, 0, error, answers, failures)
-            return answers, failures
+        """The answers for all keys; where failures are diverted, the keys that fail alone."""
+        answers: list[Answer] = []
 
-    def _halve(
-        self,
-        given: KeyedTuples,
-        first: int,
-        error: Exception,
-        answers: list[Answer],
-        failures: list[Failure],
-    ) -> None:
-        if len(given) == 1:
-            failures.append(Failure(first, f"{type(error).__name__}: {error}"))
-            return
-        middle = len(given) // 2
-        for start, end in ((0, middle), (middle, len(given))):
-            half = given.between(start, end)
-            try:
-                answers.append(self._answer(half, first + start))
-            except Exception as its_error:
-                self._halve(half, first + start, its_error, answers, failures)
+        def answer(first: int, last: int) -> None:
+            whole = last - first == len(given)
+            answers.append(self._answer(given if whole else given.between(first, last), first))
+
+        found = failures(answer, 0, len(given))
+        if self._divert:
+            failed = [each for each in found if each.alone]
+            return answers, failed
+        for first in found:
+            raise self._located(given, first) from first.error
+        return answers, []
 
     # --- errors ------------------------------------------------------------------------------
 
@@ -104,15 +83,12 @@ class Caller:
             return error
         return None
 
-    def _located(self, given: KeyedTuples, error: Exception) -> FunctionFailed:
+    def _located(self, given: KeyedTuples, first: Failure) -> FunctionFailed:
         """The error of the first key that fails alone, with the tuple that makes it fail."""
-        while len(given) > 1:
-            middle = len(given) // 2
-            halves = given.between(0, middle), given.between(middle, len(given))
-            found = [(half, failure) for half in halves if (failure := self._fails(half))]
-            if not found:
-                return self._failed(error, f"for {len(given)} keys together, none of them alone")
-            given, error = found[0]
+        start, end, error = first
+        if not first.alone:
+            return self._failed(error, f"for {end - start} keys together, none of them alone")
+        given = given.between(start, end)
         key = given.key(0)
         if given.fired.null_count == 0 and len(given):
             where = f"for key {_words(key)}, whose timer at {given.fired[0].as_py()} fired"

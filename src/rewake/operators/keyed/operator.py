@@ -402,7 +402,7 @@ class KeyedProcess:
                 turn.ended.append(parts.end(mine[answer.forget]))
             if answer.output is not None:
                 turn.outputs.append(answer.output)
-        turn.dead += [(given.between(each.place, each.place + 1), each.error) for each in failures]
+        turn.dead += [(given.between(each.start, each.end), each.words) for each in failures]
 
     def _fire(self, turn: KeyedTurn, clock: int, floor: Int64s | None) -> None:
         """Fire timers until the clock, or the part's own floor, has reached none that is set."""
