@@ -35,8 +35,9 @@ def test_the_page_of_a_drill_shows_all_that_is_known(tmp_path: Path) -> None:
 def test_q_and_u_are_shown_against_their_targets(tmp_path: Path) -> None:
     """Targets are levels in the charts."""
     from rewake.recovery.eventual.approach import ContinuousEventual
+    from rewake.recovery.policies.targets import Targets
 
-    result = sample_drill(approach=ContinuousEventual(records=80_000, tuples=400_000))
+    result = sample_drill(approach=ContinuousEventual(Targets(records=80_000, tuples=400_000)))
     text = write_report(result, tmp_path / "report.html").read_text()
     assert "target Q: 80,000" in text
     assert "target U: 400,000" in text
@@ -112,7 +113,7 @@ def test_an_interrupted_benchmark_shows_what_it_has_and_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In what a program reads, on the page and in words; and the exit code is that of Ctrl-C."""
-    from rewake_lab.bench.operators.measure import measure as operators
+    from rewake_lab.bench.operators import measure as operators
 
     def interrupted(case: operators.Case, *_more: object) -> list[Row]:
         if case.name == "map":
@@ -160,7 +161,7 @@ def test_a_benchmark_in_which_a_part_failed_shows_the_rest_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What failed is said on stderr and in the data."""
-    from rewake_lab.bench.operators.measure import measure as operators
+    from rewake_lab.bench.operators import measure as operators
 
     def failing(case: operators.Case, *_more: object) -> list[Row]:
         if case.name == "filter":

@@ -51,7 +51,7 @@ from rewake.recovery.eventual.reading import (
     pack_parts,
 )
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
-from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = [
@@ -81,7 +81,7 @@ class ContinuousEventualCheckpointing:
     ) -> None:
         self.operator = operator
         self._policy = policy
-        self._promise = policy if isinstance(policy, RecoverWithin) else None
+        self._promise = policy if isinstance(policy, RecoverWithinPolicy) else None
         self._emit = emit
         self._pack = pack
         self._order = FootprintOrder(operator.ids_of)
