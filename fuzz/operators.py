@@ -13,7 +13,7 @@ from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 
 __all__ = ["SCHEMA", "SPECS", "batch", "events", "frames", "operator"]
 
@@ -89,7 +89,9 @@ def events(position: int, end: int, rows: int) -> Iterator[StreamEvent]:
 @cache
 def frames(case: int, tuples: int, rows: int, *, checks: bool) -> tuple[Frame, ...]:
     """The frames that an operator leaves for the first so many tuples."""
-    policy = Targets(records=4, tuples=6, interval_ms=1, period_ms=1) if checks else OpenOnly()
+    policy = (
+        TargetsPolicy(records=4, tuples=6, interval_ms=1, period_ms=1) if checks else OpenOnly()
+    )
     driver = ContinuousEventualCheckpointing(operator(case), policy)
     found: list[Frame] = []
     position = 0

@@ -278,10 +278,10 @@ def footprints(data: bytes) -> None:
     """Frames with right checksums and hostile footprints: recover an operator, then use it."""
     from fuzz.operators import operator
     from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
-    from rewake.recovery.policies.targets import Targets
+    from rewake.recovery.policies.targets import TargetsPolicy
 
     case, parts = unpack_frames(data)
-    policy = Targets(records=2, tuples=2, interval_ms=1, period_ms=1)
+    policy = TargetsPolicy(records=2, tuples=2, interval_ms=1, period_ms=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # sums of hostile floats may overflow
         with _refusing():

@@ -42,7 +42,13 @@ if TYPE_CHECKING:
     from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
     from rewake.operators.session.window import session_window
     from rewake.operators.windows.specs import count_window, running_window, time_window
-    from rewake.recovery.approach import approach_named
+    from rewake.recovery.amnesia import Amnesia
+    from rewake.recovery.eventual.approach import ContinuousEventual
+    from rewake.recovery.instant.approach import Instant
+    from rewake.recovery.policies.cost_benefit import CostBenefit
+    from rewake.recovery.policies.recover_within import RecoverWithin
+    from rewake.recovery.policies.shots import Shots
+    from rewake.recovery.policies.targets import Targets
     from rewake.spark.start import start
     from rewake.spark.structured.aggregate import aggregate
     from rewake.spark.structured.hosting import OrderMatters
@@ -52,12 +58,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Amnesia",
     "Avg",
     "Batches",
+    "ContinuousEventual",
+    "CostBenefit",
     "Count",
     "FileSink",
     "Files",
     "First",
+    "Instant",
     "ItemSource",
     "ItemStream",
     "KeyedResult",
@@ -68,16 +78,18 @@ __all__ = [
     "OrderMatters",
     "Postgres",
     "Query",
+    "RecoverWithin",
     "RewakeError",
+    "Shots",
     "SqlSink",
     "Sqlite",
     "Stddev",
     "StreamSource",
     "Sum",
+    "Targets",
     "UserDefined",
     "__version__",
     "aggregate",
-    "approach_named",
     "count_window",
     "process",
     "produce",
@@ -93,12 +105,16 @@ __all__ = [
 
 # Where each name is; without the package's own name, which all of them begin with.
 _PLACES = {
+    "Amnesia": "recovery.amnesia",
     "Avg": "operators.aggregate.functions",
     "Batches": "connectors.memory",
+    "ContinuousEventual": "recovery.eventual.approach",
+    "CostBenefit": "recovery.policies.cost_benefit",
     "Count": "operators.aggregate.functions",
     "FileSink": "connectors.files.sink",
     "Files": "connectors.files.source",
     "First": "operators.aggregate.functions",
+    "Instant": "recovery.instant.approach",
     "ItemSource": "connectors.item_stream",
     "ItemStream": "connectors.item_stream",
     "KeyedResult": "operators.keyed.vocabulary",
@@ -109,15 +125,17 @@ _PLACES = {
     "OrderMatters": "spark.structured.hosting",
     "Postgres": "connectors.databases.database",
     "Query": "graph",
+    "RecoverWithin": "recovery.policies.recover_within",
     "RewakeError": "model.errors",
+    "Shots": "recovery.policies.shots",
     "SqlSink": "connectors.databases.sink",
     "Sqlite": "connectors.databases.database",
     "Stddev": "operators.aggregate.functions",
     "StreamSource": "connectors.streams.source",
     "Sum": "operators.aggregate.functions",
+    "Targets": "recovery.policies.targets",
     "UserDefined": "operators.aggregate.functions",
     "aggregate": "spark.structured.aggregate",
-    "approach_named": "recovery.approach",
     "count_window": "operators.windows.specs",
     "process": "spark.structured.process",
     "produce": "net.clients.producer",

@@ -13,6 +13,8 @@ from rewake.graph.query import Query
 from rewake.graph.steps import Port
 from rewake.graph.stream import Stream
 from rewake.operators.windows.specs import count_window
+from rewake.recovery.approach import Approach, approach_of
+from rewake.recovery.instant.approach import Instant
 
 TUPLES = 200_000
 ITEMS = 2_000
@@ -32,19 +34,22 @@ def averages(
     tuples: int = TUPLES,
     shards: int = 1,
     source_shards: int = 1,
-    approach: Any = "cec",
-    filter_approach: Any = None,
+    approach: Approach | str = "cec",
+    filter_approach: str | None = None,
     kept: bool = False,
 ) -> Query:
     """Filter by price, average per item over windows of ten: three nodes or more.
 
     `kept`: the filter's output is a stream as well, so that it has a log.
     """
-    query = Query("averages", approach=approach)
+    query = Query("averages", approach=approach_of(approach))
     source = GatedSource(item_source(tuples=tuples), str(gate))
     items = query.source("items", source, shards=source_shards, fragment="items")
     cheap = items.filter(
-        f"item_price <= {HIGHEST}", name="cheap", shards=source_shards, approach=filter_approach
+        f"item_price <= {HIGHEST}",
+        name="cheap",
+        shards=source_shards,
+        approach=None if filter_approach is None else approach_of(filter_approach),
     )
     if kept:
         cheap.to_stream("cheap")
@@ -175,7 +180,7 @@ def chained(gate: Path) -> Query:
         window=count_window(3),
         last="avg_item_price",
         name="highest",
-        approach="instant",
+        approach=Instant(),
     )
     second.to_stream("highest")
     return query

@@ -17,6 +17,7 @@ from rewake.connectors import FileSink
 from rewake.model.errors import OperatingFault, ProducerSuperseded, QueryFailed, UsageError
 from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault
+from rewake.recovery.approach import approach_named
 
 SCHEMA = pa.schema([("name", pa.string()), ("at", pa.int64())])
 # Writes rows "name, position" up to a number of them, then says how far it was told.
@@ -274,7 +275,7 @@ def test_what_is_sent_arrives_also_when_nobody_flushes_after_a_crash(tmp_path: P
 @pytest.mark.parametrize("approach", ["amnesia", "cec"])
 def test_an_entry_that_nobody_may_read_can_be_written(tmp_path: Path, approach: str) -> None:
     """Producers find it by its own name, whatever its node is called and keeps."""
-    query = rewake.Query("producers", approach=approach)
+    query = rewake.Query("producers", approach=approach_named(approach))
     entry = query.entry("entry", SCHEMA).filter("at >= 0", fragment="one")
     entry.to(FileSink(tmp_path / "out"))
     with rewake.start_processes(query, tmp_path / "q") as running:

@@ -10,16 +10,16 @@ from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.errors import DamagedFrame, DamagedLog
 from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
-from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 
 STREAM = "abcabbacdaabdcabcdeaabbc"
 
 
-def checking(records: int, tuples: int = 10**6, **budget: float) -> Targets:
+def checking(records: int, tuples: int = 10**6, **budget: float) -> TargetsPolicy:
     """Targets that only a generous budget bounds, unless a test says otherwise."""
-    return Targets(
+    return TargetsPolicy(
         records=records,
         tuples=tuples,
         **({"interval_ms": 1, "period_ms": 1, "check_cost_us": 1} | budget),
@@ -321,8 +321,8 @@ def test_no_checks_are_taken_outside_the_checkpoint_interval():
 
 def test_checks_are_taken_when_their_benefit_outweighs_their_cost():
     """III.A: "only perform a G-check when the benefits outweigh the costs"."""
-    dear = CostBenefit(MeasuredCosts(1, 1, 1000), patience=1, period_ms=0)
-    cheap = CostBenefit(MeasuredCosts(1, 1, 0.1), patience=1, period_ms=0)
+    dear = CostBenefitPolicy(MeasuredCosts(1, 1, 1000), patience=1, period_ms=0)
+    cheap = CostBenefitPolicy(MeasuredCosts(1, 1, 0.1), patience=1, period_ms=0)
     taken = []
     for policy in (dear, cheap):
         process = Process(count_window(99), policy)

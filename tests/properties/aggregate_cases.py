@@ -35,11 +35,11 @@ from rewake.operators.aggregate.functions import (
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.windows.specs import count_window, time_window
-from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
-from rewake.recovery.policies.recover_within import RecoverWithin
-from rewake.recovery.policies.shots import Shots
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.recover_within import RecoverWithinPolicy
+from rewake.recovery.policies.shots import ShotsPolicy
+from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 Row = tuple[Any, ...]
@@ -194,7 +194,7 @@ class PolicyOf(NamedTuple):
         return f"{self.kind.__name__}({inside})"
 
 
-class Hurried(RecoverWithin):
+class Hurried(RecoverWithinPolicy):
     """Keeps a promise in a time that runs fast: between two turns it is due to look again."""
 
     def checks(self, extent: Extent) -> Int32s:
@@ -402,7 +402,7 @@ def _policy(kind: Callable[..., CheckpointPolicy], **choices: Any) -> st.SearchS
 POLICIES = st.one_of(
     st.just(OPEN_ONLY),
     _policy(
-        Targets,
+        TargetsPolicy,
         records=st.sampled_from([0, 2, 5, 12]),
         tuples=st.sampled_from([0, 2, 5, 20]),
         interval_ms=st.just(1),
@@ -410,13 +410,13 @@ POLICIES = st.one_of(
         check_cost_us=st.sampled_from([1000, 300, 1]),
     ),
     _policy(
-        Shots,
+        ShotsPolicy,
         every=st.integers(1, 10),
         slow_after=st.integers(0, 10),
         at_once=st.integers(1, 4),
     ),
     _policy(
-        CostBenefit,
+        CostBenefitPolicy,
         costs=st.just(MeasuredCosts(1, 1, 1)),
         patience=st.sampled_from([1, 0.1, 5]),
         period_ms=st.sampled_from([0, 2]),

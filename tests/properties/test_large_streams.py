@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rewake.operators.aggregate.functions import Avg, Count, First, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window, time_window
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 
 CHECKING = (("records", 500), ("tuples", 2000), ("period_ms", 5), ("check_cost_us", 10))
 
@@ -100,6 +100,6 @@ def test_crashes_and_batching_do_not_show_in_large_streams(
     """One event for all, or many and a crash: the same output, byte for byte."""
     TRIED["cases"] += 1
     at_once = failure_free(case, IMMORTAL._replace(cuts=(case.rows,)))
-    checking = PolicyOf(Targets, CHECKING)
+    checking = PolicyOf(TargetsPolicy, CHECKING)
     lives = [Life(cuts, checking, turns), Life((500,), checking, turns, lost=True)]
     crashing(case, lives, Life(cuts)).check_same(at_once)

@@ -23,6 +23,7 @@ from rewake.node.commands import Answer, Append, Confirm, Disconnect, NodeComman
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Begins, Packet
 from rewake.node.node import Node
+from rewake.recovery.approach import approach_named
 
 SCHEMA = pa.schema([("name", pa.int64()), ("at", pa.int64()), ("life", pa.int64())])
 NAMES = ("a", "b")
@@ -31,7 +32,7 @@ NAMES = ("a", "b")
 def entry(approach: str) -> NodePlan:
     """The plan of an entry; nobody reads it, so everything may be trimmed."""
     query = Query("q")
-    query.entry("entry", SCHEMA, approach=approach).to_stream("entry")
+    query.entry("entry", SCHEMA, approach=approach_named(approach)).to_stream("entry")
     return query.plan().node("entry")
 
 

@@ -29,6 +29,7 @@ from rewake.model.connectors import Source
 from rewake.model.errors import OperatingFault
 from rewake.net.queries.running import RunningQuery
 from rewake.operators.windows.specs import count_window
+from rewake.recovery.approach import approach_named
 from rewake.spark.job import SparkNodes
 from rewake.spark.session import local_session
 from rewake_lab.bench.latency import Second, alone, latency_rows, seconds_of
@@ -102,7 +103,7 @@ def about() -> dict[str, Any]:
 
 def _query(folder: Path, approach: str, source: Source = _ITEMS) -> Query:
     """Without an end: it runs until it has been measured."""
-    query = Query("bench", approach=approach)
+    query = Query("bench", approach=approach_named(approach))
     items = query.source("items", source)
     cheap = items.filter("item_price <= 900", name="cheap")
     averages = cheap.aggregate(

@@ -15,7 +15,7 @@ from rewake.drill.compare import compare
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
 from rewake.oracle.verdict import Verdict
-from rewake.recovery.approach import Approach
+from rewake.recovery.approach import Approach, approach_of
 from rewake_lab.nexmark.answers import answer
 from rewake_lab.nexmark.events.stream import NexmarkStream
 from rewake_lab.nexmark.inputs import Inputs
@@ -77,7 +77,7 @@ class NexmarkDrill:
         """The query."""
         query = Query(
             self.name,
-            approach=self.approach,
+            approach=approach_of(self.approach),
             recover_within=self.recover_within,
             checkpoint_budget=self.checkpoint_budget,
         )

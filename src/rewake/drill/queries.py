@@ -19,7 +19,7 @@ from rewake.model.errors import UsageError
 from rewake.operators.windows.specs import count_window
 from rewake.oracle.items import expected_windows, judge
 from rewake.oracle.verdict import Verdict
-from rewake.recovery.approach import Approach
+from rewake.recovery.approach import Approach, approach_of
 
 _PIECE = 1_000_000
 # Tuples that the oracle looks at in one go: it needs some 50 bytes for each.
@@ -59,7 +59,7 @@ class ItemDrill:
         """The query."""
         query = Query(
             self.name,
-            approach=self.approach,
+            approach=approach_of(self.approach),
             recover_within=self.recover_within,
             checkpoint_budget=self.checkpoint_budget,
         )

@@ -34,7 +34,7 @@ def join(
     on_error: str = "stop",
     name: str | None = None,
     shards: int = 1,
-    approach: Approach | str | None = None,
+    approach: Approach | None = None,
     recover_within: str | None = None,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,

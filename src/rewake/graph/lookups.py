@@ -25,7 +25,7 @@ def lookup(
     many: bool = False,
     name: str | None = None,
     shards: int | None = None,
-    approach: Approach | str | None = None,
+    approach: Approach | None = None,
     fragment: str | None = None,
     partition_by: Columns | None = None,
 ) -> Stream:

@@ -31,7 +31,7 @@ from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
 from rewake.operators.stateless import plain_schema
-from rewake.recovery.approach import Approach, approach_named, chosen_approach, default_approach
+from rewake.recovery.approach import Approach, checked_approach, chosen_approach, default_approach
 
 __all__ = ["Query"]
 
@@ -48,7 +48,7 @@ class Query:
         self,
         name: str,
         *,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         recover_within: str | None = None,
         checkpoint_budget: str | float = "5%",
     ) -> None:
@@ -68,7 +68,7 @@ class Query:
         source: Source,
         *,
         shards: int = 1,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         fragment: str | None = None,
         idle_after: str | None = None,
     ) -> Stream:
@@ -90,7 +90,7 @@ class Query:
         schema: pa.Schema,
         *,
         shards: int = 1,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         fragment: str | None = None,
         idle_after: str | None = None,
         watermarks: bool = False,
@@ -119,7 +119,7 @@ class Query:
         kind: Kind,
         schema: pa.Schema,
         shards: int,
-        approach: Approach | str | None,
+        approach: Approach | None,
         fragment: str | None,
         idle_after: str | None,
         source: Source | None = None,
@@ -132,7 +132,7 @@ class Query:
             (),
             schema,
             checked_shards(name, shards),
-            approach_named(approach) if isinstance(approach, str) else approach,
+            checked_approach(approach),
             checked_name(fragment) if fragment is not None else None,
             source=source,
             idle_after_ms=None if idle_after is None else _silence_ms(name, idle_after),

@@ -35,7 +35,7 @@ def resample(
     on_error: str = "stop",
     name: str | None = None,
     shards: int = 1,
-    approach: Approach | str | None = None,
+    approach: Approach | None = None,
     recover_within: str | None = None,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,

@@ -26,7 +26,7 @@ def bsort(
     route_late: bool = False,
     name: str | None = None,
     shards: int = 1,
-    approach: Approach | str | None = None,
+    approach: Approach | None = None,
     recover_within: str | None = None,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,

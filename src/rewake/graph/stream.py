@@ -36,7 +36,7 @@ from rewake.operators.fragment import FilterStep, MapStep
 from rewake.operators.stateful import StatefulSpec
 from rewake.operators.stateless import plain_schema
 from rewake.operators.windowed import Window, windowed
-from rewake.recovery.approach import Approach, approach_named, chosen_approach
+from rewake.recovery.approach import Approach, checked_approach, chosen_approach
 
 if TYPE_CHECKING:
     from rewake.graph.query import Query
@@ -81,7 +81,7 @@ class Stream:
         on_error: str = "stop",
         name: str | None = None,
         shards: int | None = None,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         fragment: str | None = None,
         partition_by: Columns | None = None,
     ) -> Stream:
@@ -116,7 +116,7 @@ class Stream:
         rest: str | None = None,
         name: str | None = None,
         shards: int | None = None,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         fragment: str | None = None,
         partition_by: Columns | None = None,
     ) -> dict[str, Stream]:
@@ -149,7 +149,7 @@ class Stream:
         on_error: str = "stop",
         name: str | None = None,
         shards: int | None = None,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         fragment: str | None = None,
         partition_by: Columns | None = None,
         **named: Value,
@@ -216,7 +216,7 @@ class Stream:
         *others: Stream,
         name: str | None = None,
         shards: int = 1,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         fragment: str | None = None,
         partition_by: Columns | None = None,
     ) -> Stream:
@@ -265,7 +265,7 @@ class Stream:
         on_error: str = "stop",
         name: str | None = None,
         shards: int = 1,
-        approach: Approach | str | None = None,
+        approach: Approach | None = None,
         recover_within: str | None = None,
         checkpoint_budget: str | float = "5%",
         fragment: str | None = None,
@@ -445,7 +445,7 @@ class Stream:
         self,
         name: str,
         shards: int | None,
-        approach: Approach | str | None,
+        approach: Approach | None,
         fragment: str | None,
         partition_by: Columns | None,
     ) -> dict[str, Any]:
@@ -455,7 +455,7 @@ class Stream:
         return {
             "name": name,
             "shards": self._port.step.shards if shards is None else checked_shards(name, shards),
-            "approach": approach_named(approach) if isinstance(approach, str) else approach,
+            "approach": checked_approach(approach),
             "fragment": None if fragment is None else checked_name(fragment),
             "partition_by": keys or None,
         }

@@ -38,6 +38,11 @@ class Amnesia:
     repeats_turns: ClassVar[bool] = False
     allows_cycles: ClassVar[bool] = True
 
+    @classmethod
+    def from_settings(cls, **settings: Any) -> Amnesia:
+        """There are none."""
+        return cls(**settings)
+
     def settings(self) -> dict[str, Any]:
         """None."""
         return changed_settings(self)

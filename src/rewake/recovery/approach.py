@@ -39,9 +39,11 @@ __all__ = [
     "Recovery",
     "Turn",
     "approach_named",
+    "approach_of",
     "approaches",
     "by_port",
     "changed_settings",
+    "checked_approach",
     "chosen_approach",
     "default_approach",
     "guarantee_of",
@@ -184,8 +186,12 @@ class Approach(Protocol):
     # Whether it works when a fragment's output comes back to it.
     allows_cycles: ClassVar[bool]
 
+    @classmethod
+    def from_settings(cls, **settings: Any) -> Approach:
+        """What has these settings; raises a TypeError where there is no such setting."""
+
     def settings(self) -> dict[str, Any]:
-        """The settings as JSON values; `approach_named(name, **settings)` is equal to this."""
+        """The settings as JSON values; `from_settings(**settings)` is equal to this."""
 
     def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
         """Rebuild from a log given newest frame first (empty for a new one); `operator` is new."""
@@ -222,14 +228,28 @@ def approach_named(name: str, **settings: Any) -> Approach:
             f"there is no recovery approach {name!r}; choose one of {', '.join(sorted(_REGISTRY))}"
         )
     try:
-        return _REGISTRY[name](**settings)
+        return _REGISTRY[name].from_settings(**settings)
     except TypeError as error:
         raise UsageError(f"approach {name!r} has no such setting: {error}") from error
 
 
+def approach_of(given: Approach | str) -> Approach:
+    """An approach that may be given by its name, as on the command line."""
+    return approach_named(given) if isinstance(given, str) else given
+
+
+def checked_approach(approach: Approach | None) -> Approach | None:
+    """An approach that a user has given, if it is one."""
+    given: object = approach  # by callers whose types nobody checks
+    if approach is None or (hasattr(given, "build") and not isinstance(given, type)):
+        return approach
+    classes = ", ".join(f"{each.__name__}()" for each in _REGISTRY.values())
+    raise UsageError(f"approach={given!r} is no recovery approach; choose one of {classes}")
+
+
 def default_approach(**settings: Any) -> Approach:
     """What those get who do not choose."""
-    return next(each for each in _REGISTRY.values() if each.foretells)(**settings)
+    return next(each for each in _REGISTRY.values() if each.foretells).from_settings(**settings)
 
 
 def guarantee_of(approach: Approach) -> Guarantee:
@@ -242,10 +262,10 @@ def guarantee_of(approach: Approach) -> Guarantee:
 
 
 def chosen_approach(
-    approach: Approach | str | None, recover_within: str | None, checkpoint_budget: str | float
+    approach: Approach | None, recover_within: str | None, checkpoint_budget: str | float
 ) -> Approach | None:
     """The approach a user means who may have said how long a crash may cost; None if neither."""
-    named = approach_named(approach) if isinstance(approach, str) else approach
+    named = checked_approach(approach)
     if recover_within is None:
         return named
     settings = {} if named is None else named.settings()
@@ -257,7 +277,7 @@ def chosen_approach(
             "two out"
         )
     settings |= {"recover_within": recover_within, "checkpoint_budget": checkpoint_budget}
-    return default_approach(**settings) if named is None else type(named)(**settings)
+    return (default_approach if named is None else type(named).from_settings)(**settings)
 
 
 # --- what approaches share -------------------------------------------------------------------

@@ -18,7 +18,12 @@ from rewake.graph.query import Query
 from rewake.graph.stream import Stream
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.windows.specs import CountWindow, TimeWindow, count_window, time_window
-from rewake.recovery.approach import Approach, approach_named
+from rewake.recovery.approach import Approach
+from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.instant.approach import Instant
+from rewake.recovery.policies.cost_benefit import CostBenefit
+from rewake.recovery.policies.shots import Shots
+from rewake.recovery.policies.targets import Targets
 from rewake.sim.connectors import ListSink, ListSource
 
 Row = dict[str, Any]
@@ -232,25 +237,23 @@ class Builder:
         random = self._random
         kind = random.choice(("plain", "targets", "shots", "costs", "instant", "delta"))
         if kind == "targets":
-            return approach_named(
-                "cec",
+            targets = Targets(
                 records=random.randrange(30),
                 tuples=random.randrange(60),
                 interval_ms=1,
                 period_ms=random.choice((1, 20)),
                 check_us=random.choice((1, 300)),
             )
+            return ContinuousEventual(targets)
         if kind == "shots":
-            return approach_named("cec", shot_every=random.randrange(1, 20), shot_windows=3)
+            return ContinuousEventual(Shots(random.randrange(1, 20), windows=3))
         if kind == "costs":
-            return approach_named("cec", patience=random.choice((0.1, 5.0)), period_ms=5)
+            return ContinuousEventual(CostBenefit(random.choice((0.1, 5.0)), period_ms=5))
         if kind == "instant":
-            return approach_named("instant", every_tuples=random.randrange(1, 80))
+            return Instant(every_tuples=random.randrange(1, 80))
         if kind == "delta":
-            return approach_named(
-                "instant", every_tuples=None, every_turns=random.randrange(1, 6), full_every=4
-            )
-        return approach_named("cec")
+            return Instant(every_tuples=None, every_turns=random.randrange(1, 6), full_every=4)
+        return ContinuousEventual()
 
 
 class ProducersBuilder(Builder):

@@ -20,7 +20,7 @@ from rewake.operators.aggregate.functions import Avg
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 STREAM = ItemStream(7, 60, 6)
@@ -37,7 +37,7 @@ TURNS = 40
 
 def approach() -> ContinuousEventualCheckpointing:
     """A small aggregate whose policy leaves CHECKs."""
-    policy = Targets(records=200, tuples=500)
+    policy = TargetsPolicy(records=200, tuples=500)
     return ContinuousEventualCheckpointing(Aggregate(SPEC, SCHEMA), policy)
 
 
@@ -390,7 +390,9 @@ def test_the_checkpoint_is_the_one_that_recovery_loads(log: Path) -> None:
     found = inspected("checkpoint", log, "--windows", 1000)
     with open_log_reader(log) as reader:
         recovered = ContinuousEventualCheckpointing.recover(
-            Aggregate(SPEC, SCHEMA), Targets(records=200, tuples=500), reader.frames_backwards()
+            Aggregate(SPEC, SCHEMA),
+            TargetsPolicy(records=200, tuples=500),
+            reader.frames_backwards(),
         )
     assert found["windows"] == recovered.operator.open_parts
     assert found["from_open"] + found["from_check"] == found["windows"]
@@ -412,7 +414,7 @@ def test_an_ended_stream_is_said_to_have_ended(tmp_path: Path) -> None:
         "operator": json.dumps(spec.describe()),
     }
     create_log(tmp_path / "log", "items", metadata)
-    running = ContinuousEventualCheckpointing(operator, Targets(records=200, tuples=500))
+    running = ContinuousEventualCheckpointing(operator, TargetsPolicy(records=200, tuples=500))
     with open_log_writer(tmp_path / "log") as writer:
         ended = StreamEvent(TURN_TUPLES, no_tuples(SCHEMA), END_OF_TIME)
         for event in (STREAM.event(0, TURN_TUPLES), ended):

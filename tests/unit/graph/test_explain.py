@@ -9,7 +9,9 @@ from graph_vocabulary import ITEMS, Folder, Numbers, items_of
 from rewake.graph import Query, count_window, time_window
 from rewake.graph.showing.layout import arrange
 from rewake.operators.windows.specs import CountWindow
-from rewake.recovery.approach import approach_named
+from rewake.recovery.amnesia import Amnesia
+from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.policies.targets import Targets
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -27,13 +29,13 @@ def query() -> Query:
     )
     means = cheap.aggregate(
         by="item_id", window=count_window(10, 5), avg="euros", count=True, name="means",
-        shards=2, approach=approach_named("cec", records=1000),
+        shards=2, approach=ContinuousEventual(Targets(records=1000)),
     )  # fmt: skip
     means.to_stream("averages")
     means.to(Folder(), name="files")
     sums = mixed.aggregate(
         by="item_id", window=time_window("10s"), time="item_time", slack="1s", sum="item_price",
-        route_late=True, name="sums", approach="amnesia",
+        route_late=True, name="sums", approach=Amnesia(),
     )  # fmt: skip
     sums.to(Folder("sums"), name="sum-files")
     sums.late.to(Folder("late"), name="late-files")
@@ -71,7 +73,7 @@ def test_explain_tells_the_tree_of_fragments(query: Query) -> None:
 def test_explain_says_when_nothing_bounds_a_recovery() -> None:
     """Windows that never fill hold T where it is; who says how long a crash may cost is safe."""
     for settings, told in (({}, True), ({"recover_within": "1s"}, False), ({"tuples": 9}, False)):
-        query = Query("q", approach=approach_named("cec", **settings))
+        query = Query("q", approach=ContinuousEventual.from_settings(**settings))
         items_of(query).filter("item_price > 3", name="dear").aggregate(
             by="item_id", window=count_window(10), count=True, name="counts"
         ).to_stream()

@@ -11,7 +11,7 @@ from rewake.graph import Query, Stream
 from rewake.graph.lookups import lookup
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.operators.windows.specs import count_window
-from rewake.recovery.approach import Kept
+from rewake.recovery.approach import Kept, approach_named
 
 STATEMENT = "SELECT name FROM items WHERE id = :item_id"
 
@@ -117,8 +117,8 @@ def test_a_lookup_may_share_a_fragment_with_steps_without_state() -> None:
 def test_a_lookup_is_not_replayed(approach: str, run_as: str) -> None:
     """Whatever the approach of the query, or of the step itself."""
     for of_step in (None, approach):
-        query = Query("q", approach="cec" if of_step else approach)
-        named(query, approach=of_step).to_stream()
+        query = Query("q", approach=None if of_step else approach_named(approach))
+        named(query, approach=of_step and approach_named(of_step)).to_stream()
         assert query.plan().node("named").approach.name == run_as
 
 

@@ -8,7 +8,9 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from rewake.graph import Plan, Query, Stream, count_window, time_window
+from rewake.recovery.amnesia import Amnesia
 from rewake.recovery.approach import Keeper, Kept
+from rewake.recovery.eventual.approach import ContinuousEventual
 
 KINDS = ("source", "entry", "filter", "map", "union", "aggregate")
 # (kind, number that picks the inputs, shards, approach, whether the output is kept)
@@ -17,7 +19,7 @@ steps = st.lists(
         st.sampled_from(KINDS),
         st.integers(0, 1000),
         st.integers(1, 3),
-        st.sampled_from([None, "cec", "amnesia"]),
+        st.sampled_from([None, ContinuousEventual(), Amnesia()]),
         st.booleans(),
     ),
     min_size=1,

@@ -13,7 +13,10 @@ from rewake.graph.steps import Graph, Kind, Step
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import UserDefined
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.recovery.approach import Kept, approach_named
+from rewake.recovery.amnesia import Amnesia
+from rewake.recovery.approach import Kept
+from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.policies.targets import Targets
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_filters_that_something_comes_between_are_fragments_of_their_own(
     if reason == "shards":
         options = {"shards": 2, "partition_by": "item_id"}
     if reason == "approach":
-        options = {"approach": "amnesia"}
+        options = {"approach": Amnesia()}
     first.filter("item_id > 1", name="second", **options).to(Folder())
     if reason == "read twice":
         first.to(Folder("b"))
@@ -144,7 +147,7 @@ def _late(query: Query) -> None:
 
 
 def _approaches(query: Query) -> None:
-    items = items_of(query, fragment="f", approach="amnesia")
+    items = items_of(query, fragment="f", approach=Amnesia())
     items.filter("item_id > 0", name="a", fragment="f", approach=Straight()).to(Folder())
 
 
@@ -349,7 +352,7 @@ def test_a_filter_behind_a_merge_of_shards_is_logged(query: Query) -> None:
 
 def test_amnesia_logs_nothing(query: Query) -> None:
     """But what can be made again still can be."""
-    query = Query("q", approach="amnesia")
+    query = Query("q", approach=Amnesia())
     both = items_of(query).union(query.entry("orders", ITEMS), name="both")
     averages(both.filter("item_id > 0", name="known")).to_stream("averages")
     plan = query.plan()
@@ -468,7 +471,7 @@ def fingerprint(
     folder: str = "out",
     name: str = "q",
 ) -> str:
-    query = Query(name, approach=approach_named("cec", records=records))
+    query = Query(name, approach=ContinuousEventual(Targets(records=records)))
     items = query.source("items", source or Numbers())
     cheap = items.filter(price, name="cheap").filter(
         lambda batch: pa.array([True] * batch.num_rows if limit else [], pa.bool_()), name="odd"
@@ -533,7 +536,7 @@ def test_a_fragment_that_forgets_keeps_its_output_for_one_that_does_not() -> Non
     query = Query("mixed")
     items = items_of(query)
     first = items.aggregate(
-        by="item_id", window=count_window(2), sum="item_price", name="first", approach="amnesia"
+        by="item_id", window=count_window(2), sum="item_price", name="first", approach=Amnesia()
     )
     passed = first.filter("sum_item_price > 0", name="passed")
     second = passed.aggregate(by="item_id", window=count_window(2), count=True, name="second")

@@ -8,6 +8,7 @@ from graph_vocabulary import ITEMS, Folder, Numbers, items_of
 from rewake.graph import Query, count_window, time_window
 from rewake.model.errors import InvalidName, InvalidWindow, SchemaMismatch, UsageError
 from rewake.operators.aggregate.functions import Avg
+from rewake.recovery.amnesia import Amnesia
 
 
 @pytest.fixture
@@ -244,12 +245,12 @@ def test_a_schema_is_a_schema_with_columns_of_different_names(query: Query) -> N
         query.entry("e", pa.schema([("a", pa.int64()), ("a", pa.int64())]))
 
 
-def test_an_approach_may_be_given_by_name(query: Query) -> None:
-    """A name that there is not is refused, with those that there are."""
-    items_of(query, approach="amnesia").to(Folder())
+def test_an_approach_is_a_value_and_no_name(query: Query) -> None:
+    """A name is refused, with the classes that there are."""
+    items_of(query, approach=Amnesia()).to(Folder())
     assert query.plan().node("items").approach.name == "amnesia"
-    with pytest.raises(UsageError, match=r"choose one of .*cec"):
-        Query("q", approach="prayer")
+    with pytest.raises(UsageError, match=r"choose one of .*ContinuousEventual\(\)"):
+        Query("q", approach="cec")  # type: ignore[arg-type]
 
 
 # --- loops and streams -----------------------------------------------------------------------
@@ -310,7 +311,7 @@ def test_a_query_says_how_long_a_crash_may_cost() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"recover_within": "1s", "approach": "amnesia"}, "cannot be promised"),
+        ({"recover_within": "1s", "approach": Amnesia()}, "cannot be promised"),
         ({"recover_within": "soon"}, "not a duration"),
         ({"recover_within": "0s"}, "longer than nothing"),
         ({"recover_within": "1s", "checkpoint_budget": "0%"}, "checkpoint_budget"),

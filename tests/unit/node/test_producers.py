@@ -23,6 +23,7 @@ from rewake.node.channels.producers import MOST_PRODUCERS, producers_in
 from rewake.node.commands import Answer, Append, NodeCommand
 from rewake.node.messages import Begins, Packet, Produce, Refused
 from rewake.node.node import Node
+from rewake.recovery.approach import approach_named
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -32,7 +33,7 @@ class Entry:
 
     def __init__(self, approach: str = "cec") -> None:
         query = Query("q")
-        query.entry("entry", SCHEMA, approach=approach).to_stream("entry")
+        query.entry("entry", SCHEMA, approach=approach_named(approach)).to_stream("entry")
         self.plan = query.plan().node("entry")
         self.frames: list[Frame] = []
         self.epoch = 0

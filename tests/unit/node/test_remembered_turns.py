@@ -15,6 +15,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Subscribe
 from rewake.node.node import Node
 from rewake.operators.windows.specs import count_window
+from rewake.recovery.approach import approach_named
 from rewake.sim.connectors import ListSink
 
 TURNS = 10_000
@@ -40,9 +41,11 @@ def sink_of_shards() -> Any:
 def union(approach: str) -> Any:
     """Two streams become one, which somebody reads."""
     query = Query("q")
-    both = source(query, "a").union(source(query, "b"), name="both", approach=approach)
+    both = source(query, "a").union(
+        source(query, "b"), name="both", approach=approach_named(approach)
+    )
     sums = both.aggregate(
-        by="k", window=count_window(3), count=True, name="sums", approach=approach
+        by="k", window=count_window(3), count=True, name="sums", approach=approach_named(approach)
     )
     sums.to_stream("sums")
     plan = query.plan().node("both")

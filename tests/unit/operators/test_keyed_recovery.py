@@ -14,7 +14,7 @@ from rewake.model.errors import (
 from rewake.model.stream_event import END_OF_TIME
 from rewake.operators.keyed.calls import NO_TIMER
 from rewake.recovery.approach import by_port
-from rewake.recovery.instant.approach import InstantCheckpoints
+from rewake.recovery.instant.approach import Instant
 
 
 def test_a_part_comes_back_from_its_opening_and_its_tuples():
@@ -108,7 +108,7 @@ def test_a_clock_out_of_range_is_damage():
 def test_several_watermarks_at_one_position_are_repeated_one_by_one():
     """A timer that is set again between them must fire as often as it did."""
     frames = []
-    options = InstantCheckpoints(every_tuples=None, every_turns=100)
+    options = Instant(every_tuples=None, every_turns=100)
     stream = [event(0, ("a", 1, 0)), event(1, watermark=5), event(1, watermark=END_OF_TIME)]
     driven = options.build(ticker(), by_port, ())
     for each in stream:

@@ -45,6 +45,10 @@ class FromTheStart:
     repeats_turns: ClassVar[bool] = True
     allows_cycles: ClassVar[bool] = True
 
+    @classmethod
+    def from_settings(cls, **settings):
+        return cls(**settings)
+
     def settings(self):
         return {}
 

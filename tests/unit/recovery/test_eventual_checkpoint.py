@@ -17,7 +17,7 @@ from rewake.recovery.eventual.engine import (
 )
 from rewake.recovery.eventual.reading import construct, pack_parts, unpack_parts
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.int64()), ("t", pa.int64())])
 EAGER = {"records": 0, "tuples": 0, "interval_ms": 1, "period_ms": 1, "check_cost_us": 1}
@@ -103,7 +103,7 @@ def test_a_section_without_ages_is_refused():
 @pytest.mark.parametrize("kind", [SectionKind.OPENS, SectionKind.CHECKS])
 def test_footprints_of_any_other_shape_are_refused(name, window, kind):
     """Whatever a section holds instead: damage is told, and nothing else happens."""
-    policy = Targets(**EAGER) if kind == SectionKind.CHECKS else None
+    policy = TargetsPolicy(**EAGER) if kind == SectionKind.CHECKS else None
     frames = log_of(name, window, policy)
     whole = [np.array(column) for column in _columns(frames[-1], kind)]
     recover(frames, name, window)
@@ -134,7 +134,7 @@ def _columns(frame, kind):
 @pytest.mark.parametrize("name", ["two keys", "text"])
 def test_the_log_of_an_operator_with_other_columns_is_refused(name):
     """Rather than read as if it were one's own."""
-    frames = log_of(policy=Targets(**EAGER))
+    frames = log_of(policy=TargetsPolicy(**EAGER))
     with pytest.raises(DamagedData):
         recover(frames, name)
 

@@ -15,7 +15,7 @@ from rewake.operators.fragment import FilterStep, FragmentProgram
 from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.eventual.approach import ContinuousEventual
 from rewake.recovery.eventual.reading import unpack_parts
-from rewake.recovery.instant.approach import InstantCheckpoints
+from rewake.recovery.instant.approach import Instant
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 COUNTS = FragmentProgram(stateful=AggregateSpec(["k"], count_window(3), [Count(), Sum("t")]))
@@ -35,7 +35,7 @@ class Process:
     def __init__(self, program=COUNTS, frames=None, **settings):
         self.program, self.settings = program, settings
         self.frames = [] if frames is None else frames
-        self.driven = InstantCheckpoints(**settings).build(
+        self.driven = Instant(**settings).build(
             program.operator(SCHEMA), program.emit, reversed(self.frames)
         )
 
@@ -103,7 +103,7 @@ def test_settings_that_cannot_be_are_refused():
         {"full_every": 0},
     ):
         with pytest.raises(UsageError, match="give at least one period"):
-            InstantCheckpoints(**settings)
+            Instant(**settings)
 
 
 # --- deltas ----------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import pytest
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.recovery.eventual.footprint_order import FootprintOrder
-from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
 from rewake.recovery.policies.policy import Budget, Extent, OpenOnly
-from rewake.recovery.policies.shots import Shots
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.shots import ShotsPolicy
+from rewake.recovery.policies.targets import TargetsPolicy
 
 
 class Windows:
@@ -37,30 +37,32 @@ def extent(opened_at, position, now_ms=0.0, clock=NO_TIME):
 def test_a_budget_that_cannot_be_kept_is_refused(interval, period, cost):
     """The interval lies within the period, and a CHECK costs something."""
     with pytest.raises(UsageError, match="cannot be kept"):
-        Targets(records=1, tuples=1, interval_ms=interval, period_ms=period, check_cost_us=cost)
+        TargetsPolicy(
+            records=1, tuples=1, interval_ms=interval, period_ms=period, check_cost_us=cost
+        )
 
 
 @pytest.mark.parametrize(("records", "tuples"), [(-1, 0), (0, -1)])
 def test_negative_targets_are_refused(records, tuples):
     """By name and value."""
     with pytest.raises(UsageError, match=f"Q = {records}, U = {tuples}"):
-        Targets(records=records, tuples=tuples)
+        TargetsPolicy(records=records, tuples=tuples)
 
 
 @pytest.mark.parametrize(("every", "slow", "at_once"), [(0, 0, 1), (1, -1, 1), (1, 0, 0)])
 def test_shots_that_cannot_be_are_refused(every, slow, at_once):
     """Period and number are positive, the threshold is not negative."""
     with pytest.raises(UsageError, match="must be positive"):
-        Shots(every=every, slow_after=slow, at_once=at_once)
+        ShotsPolicy(every=every, slow_after=slow, at_once=at_once)
 
 
 @pytest.mark.parametrize("costs", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_costs_are_positive(costs):
     """What costs nothing would be done for ever."""
     with pytest.raises(UsageError, match="costs and patience must be positive"):
-        CostBenefit(MeasuredCosts(*costs), patience=1)
+        CostBenefitPolicy(MeasuredCosts(*costs), patience=1)
     with pytest.raises(UsageError, match="costs and patience must be positive"):
-        CostBenefit(MeasuredCosts(1, 1, 1), patience=0)
+        CostBenefitPolicy(MeasuredCosts(1, 1, 1), patience=0)
 
 
 def test_a_budget_is_full_again_in_each_period():
@@ -85,9 +87,9 @@ def test_open_only_never_checks():
 @pytest.mark.parametrize(
     "policy",
     [
-        Targets(records=0, tuples=0),
-        Shots(every=1, slow_after=0, at_once=3),
-        CostBenefit(MeasuredCosts(1, 1, 1), patience=9),
+        TargetsPolicy(records=0, tuples=0),
+        ShotsPolicy(every=1, slow_after=0, at_once=3),
+        CostBenefitPolicy(MeasuredCosts(1, 1, 1), patience=9),
     ],
 )
 def test_without_open_windows_nothing_is_checked(policy):
@@ -97,14 +99,14 @@ def test_without_open_windows_nothing_is_checked(policy):
 
 def test_targets_take_the_oldest_windows_first():
     """As many as it takes, within the budget."""
-    policy = Targets(records=10, tuples=4, interval_ms=1, period_ms=1, check_cost_us=1)
+    policy = TargetsPolicy(records=10, tuples=4, interval_ms=1, period_ms=1, check_cost_us=1)
     # T = -1, 2, 7: at position 9 with U = 4, those before 5 are overdue.
     assert policy.checks(extent([0, 3, 8], position=9)).tolist() == [0, 1]
 
 
 def test_shots_go_by_the_stream_s_clock_when_there_is_one():
     """Thesis 4.2: "in virtual -tuple timestamp- time"."""
-    policy = Shots(every=10, slow_after=5, at_once=1)
+    policy = ShotsPolicy(every=10, slow_after=5, at_once=1)
     assert policy.checks(extent([0], position=0, clock=100, now_ms=0)).size == 0
     assert policy.checks(extent([0], position=1, clock=104, now_ms=10**6)).size == 0
     assert policy.checks(extent([0], position=2, clock=110, now_ms=0)).tolist() == [0]
@@ -112,7 +114,7 @@ def test_shots_go_by_the_stream_s_clock_when_there_is_one():
 
 def test_cost_benefit_waits_for_its_period():
     """The search itself costs something."""
-    policy = CostBenefit(MeasuredCosts(1, 1, 1), patience=9, period_ms=10)
+    policy = CostBenefitPolicy(MeasuredCosts(1, 1, 1), patience=9, period_ms=10)
     assert policy.checks(extent([0], position=50, now_ms=0)).tolist() == [0]
     assert policy.checks(extent([0], position=50, now_ms=9)).size == 0
     assert policy.checks(extent([0], position=50, now_ms=10)).tolist() == [0]

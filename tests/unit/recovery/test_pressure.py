@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from window_world import Weather, World, run_for
 
-from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 from rewake.recovery.promises.pressure import Counted, Pressure
 from rewake.recovery.promises.rates import Costs, RecoveryRates
 
@@ -97,7 +97,7 @@ def test_a_system_that_tells_nothing_presses_nobody() -> None:
 def test_what_a_crash_would_cost_is_told_while_the_machine_is_under_pressure() -> None:
     """The outlook says it before it matters, with what presses; afterwards it says nothing."""
     costs = Costs(load_us=1, replay_us=0.5, work_us=0.5, check_us=1, fixed_ms=100)
-    policy = RecoverWithin(300, RecoveryRates(costs))
+    policy = RecoverWithinPolicy(300, RecoveryRates(costs))
     world, machine = World(policy, seed=1), Machine()
     pressure = policy.rates.pressure
     machine.goes_on(60, pressure=pressure)

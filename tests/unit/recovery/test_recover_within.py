@@ -17,7 +17,7 @@ from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import Costs, Estimate, RecoveryRates
 
@@ -46,7 +46,7 @@ def in_bursts(random: np.random.Generator, turn: int, keys: int) -> np.ndarray:
 
 
 def run(
-    policy: RecoverWithin | OpenOnly,
+    policy: RecoverWithinPolicy | OpenOnly,
     choose: Keys,
     *,
     turns: int,
@@ -65,7 +65,7 @@ def run(
         yield cec, [batch.to_pylist() for _, batch in done.outputs]
 
 
-def outlooks(policy: RecoverWithin, choose: Keys, **settings: float) -> list[Outlook]:
+def outlooks(policy: RecoverWithinPolicy, choose: Keys, **settings: float) -> list[Outlook]:
     turn_ms = settings.get("turn_ms", 2.0)
     found = run(policy, choose, **settings)  # type: ignore[arg-type]
     return [policy.outlook(cec.extent(number * turn_ms)) for number, (cec, _) in enumerate(found)]
@@ -74,7 +74,7 @@ def outlooks(policy: RecoverWithin, choose: Keys, **settings: float) -> list[Out
 @pytest.mark.parametrize("choose", [uniform, skewed, in_bursts])
 def test_the_prediction_stays_under_the_target(choose: Keys) -> None:
     """Whatever the keys are like, also with windows that hardly ever close."""
-    policy = RecoverWithin(100, RecoveryRates(COSTS), budget=0.2)
+    policy = RecoverWithinPolicy(100, RecoveryRates(COSTS), budget=0.2)
     seen = outlooks(policy, choose, turns=1500, keys=1000, size=1000)
     assert max(each.predicted_ms for each in seen) <= 100
     assert not any(each.advice for each in seen)
@@ -82,7 +82,7 @@ def test_the_prediction_stays_under_the_target(choose: Keys) -> None:
 
 def test_without_need_there_are_no_checks() -> None:
     """Windows that close soon enough by themselves leave no CHECK."""
-    policy = RecoverWithin(2000, RecoveryRates(COSTS))
+    policy = RecoverWithinPolicy(2000, RecoveryRates(COSTS))
     seen = outlooks(policy, uniform, turns=500, keys=400)
     assert seen[-1].checks == 0
 
@@ -92,7 +92,7 @@ def test_checks_are_few_more_than_the_fewest_possible() -> None:
 
     One that knew the future would let each get exactly as old as the target allows.
     """
-    policy = RecoverWithin(200, RecoveryRates(COSTS), budget=0.2)
+    policy = RecoverWithinPolicy(200, RecoveryRates(COSTS), budget=0.2)
     keys, first, last = 600, 2000, 10_000
     seen = outlooks(policy, uniform, turns=last, keys=keys, size=10**6)
     spendable_us = (200 - policy.rates.fixed_ms) * 1e3 - keys * policy.rates.load_us
@@ -105,7 +105,7 @@ def test_checks_are_few_more_than_the_fewest_possible() -> None:
 
 def test_windows_of_one_age_come_apart() -> None:
     """All were opened at once; after some rounds, CHECKs come evenly."""
-    policy = RecoverWithin(60, RecoveryRates(COSTS), budget=0.2)
+    policy = RecoverWithinPolicy(60, RecoveryRates(COSTS), budget=0.2)
     seen = outlooks(policy, uniform, turns=8000, keys=1000, size=10**6)
     by_look = [later.checks - sooner.checks for sooner, later in pairwise(seen[::20])]
     first, last = np.array(by_look[:80]), np.array(by_look[-80:])
@@ -117,7 +117,7 @@ def test_windows_of_one_age_come_apart() -> None:
 def test_results_are_those_without_checks(choose: Keys) -> None:
     """The choice of windows never shows in the output."""
     settings = {"turns": 400, "keys": 600, "size": 20}
-    policy = RecoverWithin(40, RecoveryRates(COSTS), budget=0.5)
+    policy = RecoverWithinPolicy(40, RecoveryRates(COSTS), budget=0.5)
     with_checks = [results for _, results in run(policy, choose, **settings)]
     without = [results for _, results in run(OpenOnly(), choose, **settings)]
     assert with_checks == without
@@ -125,7 +125,7 @@ def test_results_are_those_without_checks(choose: Keys) -> None:
 
 def test_no_more_than_the_budget_is_spent() -> None:
     """Also when the target cannot be met: trying has its price, and the price a limit."""
-    policy = RecoverWithin(30, RecoveryRates(COSTS), budget=0.01)
+    policy = RecoverWithinPolicy(30, RecoveryRates(COSTS), budget=0.01)
     turns = 3000
     seen = outlooks(policy, uniform, turns=turns, keys=4000, size=10**6)
     spent_us = seen[-1].checks * policy.rates.check_us
@@ -134,7 +134,7 @@ def test_no_more_than_the_budget_is_spent() -> None:
 
 def test_a_target_that_loading_alone_exceeds_is_told_with_the_way_out() -> None:
     """More windows than can be loaded in that time."""
-    policy = RecoverWithin(30, RecoveryRates(COSTS), budget=1.0)
+    policy = RecoverWithinPolicy(30, RecoveryRates(COSTS), budget=1.0)
     last = outlooks(policy, uniform, turns=300, keys=30_000, size=10**6)[-1]
     assert last.best_ms > 30
     assert "cannot be met" in last.advice
@@ -143,7 +143,7 @@ def test_a_target_that_loading_alone_exceeds_is_told_with_the_way_out() -> None:
 
 def test_a_budget_that_is_too_small_is_told() -> None:
     """It would go, with more time for CHECKs."""
-    policy = RecoverWithin(60, RecoveryRates(COSTS), budget=0.001)
+    policy = RecoverWithinPolicy(60, RecoveryRates(COSTS), budget=0.001)
     last = outlooks(policy, uniform, turns=3000, keys=4000, size=10**6)[-1]
     assert "checkpoint_budget" in last.advice
 
@@ -151,10 +151,10 @@ def test_a_budget_that_is_too_small_is_told() -> None:
 def test_nonsense_is_refused() -> None:
     """Before anything runs."""
     with pytest.raises(UsageError, match="longer than nothing"):
-        RecoverWithin(0, RecoveryRates())
+        RecoverWithinPolicy(0, RecoveryRates())
     for budget in (0, -1, 1.5):
         with pytest.raises(UsageError, match="checkpoint_budget"):
-            RecoverWithin(100, RecoveryRates(), budget=budget)
+            RecoverWithinPolicy(100, RecoveryRates(), budget=budget)
     with pytest.raises(UsageError, match="positive"):
         Costs(load_us=0)
 
@@ -224,7 +224,7 @@ def test_what_loading_large_parts_takes_is_not_blamed_on_other_records() -> None
 
 def test_a_budget_holds_where_parts_are_few_and_large() -> None:
     """Four panes, 20 ms for a CHECK of each: as many as 5% of the time allows, and no more."""
-    world = World(RecoverWithin(300, RecoveryRates(COSTS), budget=0.05), seed=3)
+    world = World(RecoverWithinPolicy(300, RecoveryRates(COSTS), budget=0.05), seed=3)
     world.check_us, world.check_bytes = 20_000.0, 8_000_000
     seen = run_for(world, 0.05, lambda _seconds: Weather(300_000, 2.0, 600_000))
     settled = [each for each in seen if each.now_ms > 10_000]
@@ -268,7 +268,7 @@ def test_looking_for_windows_makes_neither_tuples_nor_checks_dear() -> None:
 
 def test_a_sample_tells_of_windows_that_grow_old_together() -> None:
     """Far more than are looked at one by one share an age; they are begun with early enough."""
-    policy = RecoverWithin(200, RecoveryRates(COSTS), budget=0.2)
+    policy = RecoverWithinPolicy(200, RecoveryRates(COSTS), budget=0.2)
     seen = outlooks(
         policy, lambda _random, turn, keys: (np.arange(TURN) + turn * TURN) % keys, turns=1500,
         keys=6000, size=10**6,
@@ -286,10 +286,10 @@ def test_a_prediction_is_what_is_expected_and_a_promise_is_more() -> None:
 
 def test_a_target_below_the_fixed_part_is_told_and_not_chased() -> None:
     """No CHECK makes opening a log faster."""
-    policy = RecoverWithin(15, RecoveryRates(COSTS), budget=1.0)
+    policy = RecoverWithinPolicy(15, RecoveryRates(COSTS), budget=1.0)
     seen = outlooks(policy, uniform, turns=300, keys=100, size=10**6)
     assert "opening the log alone" in seen[-1].advice
-    patient = RecoverWithin(30, RecoveryRates(COSTS), budget=1.0)
+    patient = RecoverWithinPolicy(30, RecoveryRates(COSTS), budget=1.0)
     assert seen[-1].checks <= outlooks(patient, uniform, turns=300, keys=100, size=10**6)[-1].checks
 
 

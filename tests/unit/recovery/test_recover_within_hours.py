@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from window_world import Sample, Weather, World, run_for
 
-from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 # The world's own costs are others: what is calibrated is a guess.
@@ -58,8 +58,8 @@ def more_keys(seconds: float) -> Weather:
     return Weather(tuples=40_000, opens=20 if seconds < 60 else 200, life=20_000_000)
 
 
-def policy(budget: float = 0.05) -> RecoverWithin:
-    return RecoverWithin(TARGET_MS, RecoveryRates(GUESS), budget=budget)
+def policy(budget: float = 0.05) -> RecoverWithinPolicy:
+    return RecoverWithinPolicy(TARGET_MS, RecoveryRates(GUESS), budget=budget)
 
 
 def late_share(seen: list[Sample]) -> float:

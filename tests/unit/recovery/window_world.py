@@ -14,7 +14,7 @@ import numpy as np
 
 from rewake.recovery.eventual.footprint_order import FootprintOrder
 from rewake.recovery.policies.policy import Extent
-from rewake.recovery.policies.recover_within import RecoverWithin
+from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 
 
 class Weather(NamedTuple):
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
 class World:
     """Windows and a policy, step by step; everything random grows from the seed."""
 
-    def __init__(self, policy: RecoverWithin, seed: int, *, step_ms: float = 100.0) -> None:
+    def __init__(self, policy: RecoverWithinPolicy, seed: int, *, step_ms: float = 100.0) -> None:
         self.policy = policy
         self.random = np.random.default_rng(seed)
         self.now_ms = 0.0

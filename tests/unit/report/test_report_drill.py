@@ -35,8 +35,9 @@ def test_the_page_of_a_drill_shows_all_that_is_known(tmp_path: Path) -> None:
 def test_q_and_u_are_shown_against_their_targets(tmp_path: Path) -> None:
     """Targets are levels in the charts."""
     from rewake.recovery.eventual.approach import ContinuousEventual
+    from rewake.recovery.policies.targets import Targets
 
-    result = sample_drill(approach=ContinuousEventual(records=80_000, tuples=400_000))
+    result = sample_drill(approach=ContinuousEventual(Targets(records=80_000, tuples=400_000)))
     text = write_report(result, tmp_path / "report.html").read_text()
     assert "target Q: 80,000" in text
     assert "target U: 400,000" in text

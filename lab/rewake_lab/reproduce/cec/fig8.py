@@ -20,7 +20,7 @@ from rewake.operators.columns.arrays import Int64s
 from rewake.operators.stateful import Outcome
 from rewake.recovery.eventual.reading import unpack_parts
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 from rewake_lab.reproduce.driving import PAPER_EVENT, Clock, Logged, averages, made_batches
 from rewake_lab.reproduce.experiment import Experiment, Finding, Plot, Row, Setting, mean, where
 
@@ -163,8 +163,8 @@ def rows(setting: Setting) -> Iterator[Row]:
             log.close()
 
 
-def _policy(period: int) -> Targets:
-    return Targets(
+def _policy(period: int) -> TargetsPolicy:
+    return TargetsPolicy(
         records=_OPEN_WINDOWS,
         tuples=2**62,
         interval_ms=_INTERVAL_MS,

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemStream
 from rewake.net.nodes.calibration import calibrate
-from rewake.recovery.policies.cost_benefit import CostBenefit, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 from rewake_lab.reproduce.cec.target_runs import (
     CHECK_COSTS,
     NO_TARGET,
@@ -87,7 +87,7 @@ def _policies(size: Sizes, costs: MeasuredCosts) -> Iterator[_Asked]:
         yield _Asked(REPLAY, tuples, _targets(size, tuples=int(tuples * size.items)))
     even = costs.check_us / (costs.load_us + costs.replay_us)
     for times in _PATIENCES:
-        policy = CostBenefit(
+        policy = CostBenefitPolicy(
             costs, patience=times * even, period_ms=_PERIOD_MS, at_most=_most_checks(size)
         )
         yield _Asked(BENEFIT, times, policy)
@@ -102,8 +102,8 @@ def _most_checks(size: Sizes) -> int:
     return int(_INTERVAL_MS * 1e3 / _check_cost_us(size))
 
 
-def _targets(size: Sizes, records: int = NO_TARGET, tuples: int = NO_TARGET) -> Targets:
-    return Targets(
+def _targets(size: Sizes, records: int = NO_TARGET, tuples: int = NO_TARGET) -> TargetsPolicy:
+    return TargetsPolicy(
         records=records,
         tuples=tuples,
         interval_ms=_INTERVAL_MS,

@@ -30,7 +30,7 @@ from rewake.recovery.eventual.engine import (
     result_batch,
 )
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake_lab.reproduce.driving import PAPER_EVENT, Clock, Logged, averages, uncached
 from rewake_lab.reproduce.experiment import Finding, Plot, Row, Setting, where
@@ -142,7 +142,7 @@ def crash_and_recover(
 ) -> Row:
     """Run to the crash with these targets Q and U, then recover from the logs."""
     size = sizes(setting)
-    policy = Targets(
+    policy = TargetsPolicy(
         records=records,
         tuples=tuples,
         interval_ms=5,

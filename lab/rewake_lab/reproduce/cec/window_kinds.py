@@ -13,7 +13,7 @@ from rewake.connectors.item_stream import ItemStream
 from rewake.operators.aggregate.operator import Aggregate
 from rewake.operators.windows.specs import CountWindow, TimeWindow, count_window, time_window
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
-from rewake.recovery.policies.targets import Targets
+from rewake.recovery.policies.targets import TargetsPolicy
 from rewake_lab.reproduce.cec.target_runs import (
     CHECK_COSTS,
     NO_TARGET,
@@ -93,7 +93,7 @@ def run_native(case: Case, tuples: int) -> float:
 
 
 def _policies(size: Sizes) -> dict[str, CheckpointPolicy]:
-    target = Targets(
+    target = TargetsPolicy(
         records=NO_TARGET,
         tuples=int(REPLAY_TUPLES * size.items),
         interval_ms=_PERIOD_MS,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemStream
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
-from rewake.recovery.policies.shots import Shots
+from rewake.recovery.policies.shots import ShotsPolicy
 from rewake_lab.reproduce.driving import (
     PAPER_EVENT,
     Clock,
@@ -61,7 +61,7 @@ def rows(setting: Setting) -> Iterator[Row]:
 def _run(setting: Setting, batches: list[pa.RecordBatch], turns: int, time_ms: int) -> Row:
     policy: CheckpointPolicy = OpenOnly()
     if time_ms:
-        policy = Shots(every=time_ms, slow_after=time_ms, at_once=_AT_ONCE)
+        policy = ShotsPolicy(every=time_ms, slow_after=time_ms, at_once=_AT_ONCE)
     folder = setting.folder / "log"
     with Sink() as sink:
         logged = Logged(folder, averages(MIXED.window), policy, sink)

@@ -23,6 +23,7 @@ from rewake.operators.columns.key_tables import BytesTable, IntegerTable
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.windows.specs import count_window
 from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.policies.shots import Shots
 
 _ROWS = 4
 _MANY_KEYS = 10_000
@@ -44,7 +45,7 @@ def warm_up(program: FragmentProgram, *schemas: pa.Schema) -> None:
 def run_and_recover(program: FragmentProgram, *schemas: pa.Schema) -> None:
     """Twice: parts come back from their OPENs and input, and from their CHECKs."""
     events = _made_up_events(schemas)
-    for approach in (ContinuousEventual(), ContinuousEventual(shot_every=1, shot_windows=_ROWS)):
+    for approach in (ContinuousEventual(), ContinuousEventual(Shots(1, windows=_ROWS))):
         frames: list[Frame] = []
         driven = approach.build(program.operator(*schemas), program.emit, ())
         for event in events[: len(schemas)]:

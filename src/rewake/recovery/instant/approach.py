@@ -60,7 +60,7 @@ from rewake.recovery.instant.reading import DELTA, FULL, RESULTS_ONLY, Found, Ma
 
 @register
 @dataclass(frozen=True)
-class InstantCheckpoints:
+class Instant:
     """A checkpoint of everything every so many tuples or turns; a crash never shows in the output.
 
     At least one of `every_tuples` and `every_turns` must be given; whichever is due first counts.
@@ -85,6 +85,11 @@ class InstantCheckpoints:
                 "positive numbers"
             )
 
+    @classmethod
+    def from_settings(cls, **settings: Any) -> Instant:
+        """What has these settings."""
+        return cls(**settings)
+
     def settings(self) -> dict[str, Any]:
         """The settings that are not at their default, as JSON values."""
         return changed_settings(self)
@@ -101,9 +106,7 @@ class InstantCheckpoints:
 class InstantCheckpointing:
     """One operator under instant checkpoints, driven turn by turn by a host."""
 
-    def __init__(
-        self, operator: StatefulOperator, settings: InstantCheckpoints, emit: Emit = by_port
-    ) -> None:
+    def __init__(self, operator: StatefulOperator, settings: Instant, emit: Emit = by_port) -> None:
         self.operator = operator
         self._settings = settings
         self._emit = emit
@@ -244,7 +247,7 @@ class InstantCheckpointing:
     def recover(
         cls,
         operator: StatefulOperator,
-        settings: InstantCheckpoints,
+        settings: Instant,
         frames: Iterable[Frame],
         emit: Emit = by_port,
     ) -> InstantCheckpointing:

@@ -26,7 +26,29 @@ class MeasuredCosts:
     check_us: float
 
 
-class CostBenefit(CheckpointPolicy):
+@dataclass(frozen=True, slots=True)
+class CostBenefit:
+    """CHECKs when they pay: `patience` is what a microsecond of recovery is worth.
+
+    The others are what loading a record, replaying a tuple and leaving a CHECK take.
+    """
+
+    patience: float
+    load_us: float = 0.1
+    replay_us: float = 0.02
+    check_us: float = 0.5
+    period_ms: float = 100
+
+    def __post_init__(self) -> None:
+        self.begin()  # so that what cannot be is refused here
+
+    def begin(self) -> CostBenefitPolicy:
+        """A new policy, for one fragment."""
+        costs = MeasuredCosts(self.load_us, self.replay_us, self.check_us)
+        return CostBenefitPolicy(costs, patience=self.patience, period_ms=self.period_ms)
+
+
+class CostBenefitPolicy(CheckpointPolicy):
     """Takes the CHECKs whose benefit outweighs their cost most, every `period_ms`."""
 
     def __init__(

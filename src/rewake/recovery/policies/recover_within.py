@@ -17,15 +17,20 @@ that cannot be met is not chased: there is a best that can be reached, and `outl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rewake.model.errors import UsageError
+from rewake.model.units import duration_ns, share
 from rewake.operators.columns.arrays import Array, Int32s
 from rewake.operators.stateful import NO_SLOTS
 from rewake.recovery.eventual.footprint_order import Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import RecoveryRates
+
+__all__ = ["RecoverWithin", "RecoverWithinPolicy"]
 
 # Between two looks at the order of windows: short against the target, long against a turn.
 _LOOKS_IN_TARGET = 10
@@ -50,7 +55,26 @@ _REACHABLE = 1.25
 _WORTHWHILE = 0.25
 
 
-class RecoverWithin(CheckpointPolicy):
+@dataclass(frozen=True, slots=True)
+class RecoverWithin:
+    """How long a crash may cost beyond the restart of a process, such as "1s".
+
+    At most `budget` of the time is spent on CHECKs that keep to it.
+    """
+
+    time: str
+    budget: str | float = "5%"
+
+    def __post_init__(self) -> None:
+        self.begin()  # so that what cannot be is refused here
+
+    def begin(self) -> RecoverWithinPolicy:
+        """A new policy, for one fragment."""
+        target_ms = duration_ns(self.time) / 1e6
+        return RecoverWithinPolicy(target_ms, RecoveryRates(), budget=share(self.budget))
+
+
+class RecoverWithinPolicy(CheckpointPolicy):
     """Keeps the predicted recovery under `target_ms`; `budget` is the share of time for CHECKs."""
 
     def __init__(self, target_ms: float, rates: RecoveryRates, *, budget: float = 0.05) -> None:
@@ -195,7 +219,7 @@ class RecoverWithin(CheckpointPolicy):
     # --- for people --------------------------------------------------------------------------
 
     @property
-    def promise(self) -> RecoverWithin:
+    def promise(self) -> RecoverWithinPolicy:
         """Its own."""
         return self
 

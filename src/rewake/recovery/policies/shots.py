@@ -8,6 +8,7 @@ S = N/M shots, with each shot performed every T/S milliseconds", all in virtual 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,26 @@ from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 _ANY_NUMBER = 2**62
 
 
-class Shots(CheckpointPolicy):
+@dataclass(frozen=True, slots=True)
+class Shots:
+    """All windows that are open longer than `slow_after` every so often, `windows` at a time.
+
+    Times are in the unit of the stream's event time, or in ms where there is none.
+    """
+
+    every: float
+    slow_after: float = 0
+    windows: int = 1000
+
+    def __post_init__(self) -> None:
+        self.begin()  # so that what cannot be is refused here
+
+    def begin(self) -> ShotsPolicy:
+        """A new policy, for one fragment."""
+        return ShotsPolicy(every=self.every, slow_after=self.slow_after, at_once=self.windows)
+
+
+class ShotsPolicy(CheckpointPolicy):
     """T, H and M; times in the unit of the stream's event time, or ms of the host without one."""
 
     def __init__(self, *, every: float, slow_after: float, at_once: int) -> None:

@@ -5,12 +5,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import Budget, CheckpointPolicy, Extent
 
+_NO_TARGET = 2**62
 
-class Targets(CheckpointPolicy):
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Records (Q) and tuples (U) that recovery may take, within `interval_ms` of each `period_ms`.
+
+    `check_us` is what a CHECK takes.
+    """
+
+    records: int | None = None
+    tuples: int | None = None
+    interval_ms: float = 5
+    period_ms: float = 100
+    check_us: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.records is None and self.tuples is None:
+            raise UsageError("targets need a number: give records, tuples, or both")
+        self.begin()  # so that what cannot be is refused here
+
+    def begin(self) -> TargetsPolicy:
+        """A new policy, for one fragment."""
+        return TargetsPolicy(
+            records=_NO_TARGET if self.records is None else self.records,
+            tuples=_NO_TARGET if self.tuples is None else self.tuples,
+            interval_ms=self.interval_ms,
+            period_ms=self.period_ms,
+            check_cost_us=self.check_us,
+        )
+
+
+class TargetsPolicy(CheckpointPolicy):
     """Keeps q at or below `records` (Q) and u at or below `tuples` (U) as the budget allows.
 
     A Q below the number of open windows cannot be reached ("an unattainable target, resulting in
