@@ -17,8 +17,8 @@ from aggregate_cases import IMMORTAL, Case, Life
 
 from rewake.log.frame import Frame, TurnRecord, decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
-from rewake.operators.aggregate.operator import operator as aggregate
-from rewake.operators.aggregate.operator import user_accumulator
+from rewake.operators.aggregate import operator as aggregate
+from rewake.operators.aggregate import user_accumulator
 from rewake.recovery.eventual.engine import (
     LATE_OUTPUT,
     RESULTS_OUTPUT,
