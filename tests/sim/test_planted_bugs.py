@@ -15,12 +15,12 @@ from rewake.node.channels.channels import Channels
 from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.outbox import Outbox
 from rewake.node.channels.producers import Known, Note, Producers
+from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import (
     Answer,
     Append,
     Connect,
     HostCommand,
-    LinkCommand,
     NodeCommand,
     Rest,
     Trim,
@@ -95,6 +95,25 @@ class LosesATurn(Logged):
         ]
 
 
+class SaysAShorterLog(Subscriptions):
+    """Forgets, when output is made again, how far the log behind it had come."""
+
+    def restart(self, position: int) -> None:
+        for queue in self.queues:
+            queue.restart(position)
+
+
+def with_outputs(kind: type[Subscriptions]) -> type[Node]:
+    """A node that serves its subscribers otherwise."""
+
+    class Planted(Node):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.outputs.__class__ = kind
+
+    return Planted
+
+
 def with_log(kind: type[Logged]) -> type[Node]:
     """A node whose logged protocol is another."""
 
@@ -112,20 +131,6 @@ class AsksOnce(Channels):
 
     def closed(self, link: int) -> Sequence[HostCommand]:
         return [each for each in super().closed(link) if not isinstance(each, Rest)]
-
-
-class HearsDroppedLinks(Channels):
-    """Lets what an earlier link of a channel still says reach the node."""
-
-    def _drop(self, channel: Any) -> Sequence[LinkCommand]:
-        link = channel.link
-        super()._drop(channel)
-        if link is not None:
-            self._channel_of[link] = channel
-        return []
-
-    def check_invariants(self) -> None:
-        """Nobody has looked."""
 
 
 class StaysWithTheDead(Channels):
@@ -233,8 +238,8 @@ PLANTED = {
     "trims frames that it needs": Kinds(node=with_log(TrimsTooFar)),
     "leaves out what was in flight": Kinds(node=LeavesOutWhatWasInFlight),
     "loses a turn": Kinds(node=with_log(LosesATurn)),
+    "says a shorter log": Kinds(node=with_outputs(SaysAShorterLog)),
     "asks once": Kinds(channels=AsksOnce),
-    "hears dropped links": Kinds(channels=HearsDroppedLinks),
     "stays with the dead": Kinds(channels=StaysWithTheDead),
     "forgets epochs": Kinds(coordinator=ForgetsEpochs),
     "ignores fencing": Kinds(writer=IgnoresFencing),
@@ -252,6 +257,7 @@ FIRST = {
     "releases input that it needs": 50,
     "leaves out what was in flight": 18,
     "ignores fencing": 12,
+    "says a shorter log": 1_300,
     "answers producers at once": 189,
     "takes the end for durable": 309,
 }

@@ -37,19 +37,3 @@ def test_nothing_is_lost_repeated_reordered_or_wrong_whatever_fails(first: int, 
     for seed in range(first + chunk * PER_CHUNK, first + (chunk + 1) * PER_CHUNK):
         outcome = simulate(seed)
         assert not outcome.failure, outcome.report()
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(75, id="75: ticks without their time in a replay"),
-        pytest.param(3869, id="3869: a step that went back says a log shorter than it is"),
-        pytest.param(4523, id="4523: a zombie looks for what its successor wrote"),
-        pytest.param(11584, id="11584: a step goes back, though not to where a slow consumer is"),
-        pytest.param(12256, id="12256: watermarks that meet elsewhere in a replay"),
-    ],
-)
-def test_what_a_seed_found_once_stays_mended(seed: int) -> None:
-    """Seeds beyond those of every run; what they found is in their names."""
-    outcome = simulate(seed)
-    assert not outcome.failure, outcome.report()
