@@ -1,10 +1,12 @@
 """What must hold of the repository itself: no addresses, honest docs, a set-up that fails well."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -121,6 +123,29 @@ def test_no_source_file_is_too_long_to_read() -> None:
         for path in (ROOT / folder).rglob("*.py")
     }
     assert {name: length for name, length in lengths.items() if length >= 600} == {}
+
+
+def test_functions_fit_a_screen() -> None:
+    """Longer ones are several ideas."""
+    lengths = {
+        f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for folder in ("src", "lab/rewake_lab")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: length for name, length in lengths.items() if length > 70} == {}
+
+
+def test_no_folder_holds_more_than_a_reader_takes_in_at_once() -> None:
+    """About fifteen modules; beyond that a folder has rooms."""
+    folders = Counter(
+        path.parent.relative_to(ROOT)
+        for folder in ("src", "lab/rewake_lab")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+    assert {str(folder): number for folder, number in folders.items() if number > 16} == {}
 
 
 # --- make and continuous integration -----------------------------------------------------------
