@@ -35,12 +35,12 @@ from rewake.node.commands import Connect, Finish, NodeCommand
 from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
-from rewake.node.protocols import Past, Protocol, Shell, protocol_of
+from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
 from rewake.operators.stateful import by_machine_clock
 from rewake.recovery.approach import Foretelling
 from rewake.recovery.promises.rates import RecoveryRates
 
-NO_PAST = Past()
+NO_LOG_YET = LogSoFar()
 
 
 class Node:
@@ -50,7 +50,7 @@ class Node:
         self,
         plan: NodePlan,
         epoch: int,
-        past: Past = NO_PAST,
+        past: LogSoFar = NO_LOG_YET,
         *,
         limits: NodeLimits | None = None,
         origins: Mapping[str, Any] | None = None,
@@ -106,7 +106,7 @@ class Node:
 
         `lineage` is that of the log, `origins` what the last `Remember` held.
         """
-        past = Past(frames, next_sequence, next_position, lineage)
+        past = LogSoFar(frames, next_sequence, next_position, lineage)
         return cls(plan, epoch, past, limits=limits, origins=origins)
 
     def _merge(self, kind: type[Protocol]) -> InputMerge:
@@ -119,7 +119,7 @@ class Node:
             repeats=kind.repeats,
         )
 
-    def _outputs(self, kind: type[Protocol], past: Past) -> Subscriptions:
+    def _outputs(self, kind: type[Protocol], past: LogSoFar) -> Subscriptions:
         return Subscriptions(
             [each.consumers for each in self.plan.outputs],
             kind.first_position(self.epoch, past),

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from rewake.graph.plan.channels import Channels
 from rewake.graph.plan.fingerprint import fingerprint
 from rewake.graph.plan.fragments import Fragment, form_fragments, users
 from rewake.graph.plan.plan import NodePlan, Plan
+from rewake.graph.plan.wiring import Wiring
 from rewake.graph.steps import Graph, Kind, Step
 from rewake.graph.times import retention_of, time_of
 from rewake.model.errors import UsageError
@@ -38,7 +38,7 @@ def make_plan(graph: Graph) -> Plan:
             feeds[owner[port.step]].append(fragment)
     _check_cycles(feeds)
     _check_reached(fragments, feeds)
-    channels = Channels(graph, fragments, owner)
+    channels = Wiring(graph, fragments, owner)
     kept = {each: _kept(graph, each, channels) for each in fragments}
     _keep_for_consumers(kept, feeds)
     logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
@@ -54,7 +54,7 @@ def make_plan(graph: Graph) -> Plan:
 
 
 def _nodes(
-    graph: Graph, fragment: Fragment, channels: Channels, kept: Kept, why: str
+    graph: Graph, fragment: Fragment, channels: Wiring, kept: Kept, why: str
 ) -> Iterable[NodePlan]:
     program = fragment.program(channels.routes(fragment))
     is_stream = any(port.step in fragment.steps for port in graph.streams.values())
@@ -79,7 +79,7 @@ def _nodes(
         )
 
 
-def _kept(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[Kept, str]:
+def _kept(graph: Graph, fragment: Fragment, channels: Wiring) -> tuple[Kept, str]:
     """Where a fragment's output can be had again, and the reason in words."""
     if fragment.head.sink is not None:
         return Kept.NOWHERE, "it commits what it writes by position"
@@ -98,7 +98,7 @@ def _kept(graph: Graph, fragment: Fragment, channels: Channels) -> tuple[Kept, s
     return Kept.NOWHERE, f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
 
 
-def _must_keep(fragment: Fragment, channels: Channels) -> tuple[str, str] | None:
+def _must_keep(fragment: Fragment, channels: Wiring) -> tuple[str, str] | None:
     """Why output cannot be made again, and what a crash loses that nobody keeps; None: it can."""
     if fragment.stateful is not None:
         what, verb = _memory(fragment.stateful)

@@ -44,7 +44,7 @@ from rewake.stores.private import FOLDER_MODE, make_private_folder, private_open
 
 __all__ = [
     "HOPS_MS",
-    "Kept",
+    "KeptCosts",
     "calibrate",
     "calibration",
     "go_on_with_rates",
@@ -216,7 +216,7 @@ def calibration(folder: Path) -> Costs:
 # --- what a node has seen, over its lives --------------------------------------------------------
 
 
-class Kept(NamedTuple):
+class KeptCosts(NamedTuple):
     """What a node last kept: when (seconds since 1970), its rates, its figures."""
 
     at: float
@@ -231,7 +231,7 @@ def keep_rates(folder: Path, node: str, rates: RecoveryRates, figures: dict[str,
     """
     path = folder / _RATES_FOLDER / f"{node}.json"
     draft = path.with_suffix(".tmp")
-    kept = Kept(time.time(), rates.kept(), figures)
+    kept = KeptCosts(time.time(), rates.kept(), figures)
     with suppress(OSError):
         path.parent.mkdir(FOLDER_MODE, exist_ok=True)
         with open(draft, "w", opener=private_opener) as file:
@@ -239,14 +239,14 @@ def keep_rates(folder: Path, node: str, rates: RecoveryRates, figures: dict[str,
         draft.replace(path)
 
 
-def kept_rates(folder: Path, node: str) -> Kept | None:
+def kept_rates(folder: Path, node: str) -> KeptCosts | None:
     """What a node last kept; None when there is nothing that can be read."""
     with suppress(OSError, ValueError, TypeError):
-        return Kept(**json.loads((folder / _RATES_FOLDER / f"{node}.json").read_bytes()))
+        return KeptCosts(**json.loads((folder / _RATES_FOLDER / f"{node}.json").read_bytes()))
     return None
 
 
-def go_on_with_rates(folder: Path, node: str, rates: RecoveryRates) -> Kept | None:
+def go_on_with_rates(folder: Path, node: str, rates: RecoveryRates) -> KeptCosts | None:
     """Take up what an earlier life of the node has kept, if there is something to be read."""
     kept = kept_rates(folder, node)
     if kept is not None:

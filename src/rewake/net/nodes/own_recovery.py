@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rewake.net.nodes.calibration import HOPS_MS, Kept, go_on_with_rates, keep_rates
+from rewake.net.nodes.calibration import HOPS_MS, KeptCosts, go_on_with_rates, keep_rates
 from rewake.net.nodes.pressure import counted_now
 from rewake.net.nodes.recoveries import KeptRecovery, keep_recovery
 from rewake.node.node import Node
@@ -33,7 +33,7 @@ class OwnRecovery:
         self.timings: dict[str, float] = {}
         self.rates: RecoveryRates | None = None
         # What the life before last kept of itself, its prediction of this recovery among it.
-        self._foretold: Kept | None = None
+        self._foretold: KeptCosts | None = None
         self._registered = self._replay_started = time.perf_counter()
         self._input_came: float | None = None
         self._loaded = self._loaded_parts = self._replayed = 0

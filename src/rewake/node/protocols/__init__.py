@@ -10,7 +10,7 @@ forgetful     forwards at once; a crash loses what was in memory
 from rewake.graph.plan.plan import NodePlan
 from rewake.node.protocols.forgetful import Forgetful
 from rewake.node.protocols.logged import Logged
-from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.node.protocols.sink import AtASink
 from rewake.node.protocols.transparent import Transparent
 from rewake.recovery.approach import Kept
@@ -18,8 +18,8 @@ from rewake.recovery.approach import Kept
 __all__ = [
     "AtASink",
     "Forgetful",
+    "LogSoFar",
     "Logged",
-    "Past",
     "Protocol",
     "Shell",
     "Transparent",

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from rewake.node.channels.producers import Note
 from rewake.node.commands import NodeCommand
 from rewake.node.messages import Packet
-from rewake.node.protocols.protocol import Past
+from rewake.node.protocols.protocol import LogSoFar
 from rewake.node.protocols.under_approach import UnderApproach
 from rewake.recovery.approach import Emissions, Kept, Turn
 
@@ -26,7 +26,7 @@ class Forgetful(UnderApproach):
     kept: ClassVar[Kept] = Kept.NOWHERE
 
     @classmethod
-    def first_position(cls, epoch: int, past: Past) -> int:  # noqa: ARG003
+    def first_position(cls, epoch: int, past: LogSoFar) -> int:  # noqa: ARG003
         """A line of its own for each life."""
         return epoch * _POSITIONS_PER_LIFE
 

@@ -15,7 +15,7 @@ from rewake.node.channels.producers import Note
 from rewake.node.commands import Acknowledge, Append, NodeCommand, Trim
 from rewake.node.frame_marks import FrameMarks
 from rewake.node.messages import Ack, Packet
-from rewake.node.protocols.protocol import Past, Shell
+from rewake.node.protocols.protocol import LogSoFar, Shell
 from rewake.node.protocols.under_approach import UnderApproach
 from rewake.recovery.approach import Kept, Turn, result_sections
 
@@ -43,7 +43,7 @@ class Logged(UnderApproach):
     kept: ClassVar[Kept] = Kept.IN_LOG
     repeats: ClassVar[bool] = True
 
-    def __init__(self, shell: Shell, past: Past) -> None:
+    def __init__(self, shell: Shell, past: LogSoFar) -> None:
         super().__init__(shell, past)
         self.sequence = past.next_sequence
         self._durable_end = self.end
@@ -52,7 +52,7 @@ class Logged(UnderApproach):
         self._frame_marks = FrameMarks()
 
     @classmethod
-    def first_position(cls, epoch: int, past: Past) -> int:  # noqa: ARG003
+    def first_position(cls, epoch: int, past: LogSoFar) -> int:  # noqa: ARG003
         """Where the log goes on."""
         return past.next_position
 

@@ -24,11 +24,11 @@ from rewake.node.messages import Ack
 from rewake.recovery.approach import Emissions, Kept, Recovery
 from rewake.recovery.promises.rates import RecoveryRates
 
-__all__ = ["Past", "Protocol", "Shell"]
+__all__ = ["LogSoFar", "Protocol", "Shell"]
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class LogSoFar:
     """What the log of a node holds: its frames, newest first, where it goes on, who wrote it."""
 
     frames: Iterable[Frame] = ()
@@ -78,7 +78,7 @@ class Protocol(ABC):
     # Whether turns may be repeated after a crash, so that their order must be known.
     repeats: ClassVar[bool] = False
 
-    def __init__(self, shell: Shell, past: Past) -> None:
+    def __init__(self, shell: Shell, past: LogSoFar) -> None:
         self.shell = shell
         self.needed = list(shell.starts)
         # The position after its last output.
@@ -90,7 +90,7 @@ class Protocol(ABC):
         return None
 
     @classmethod
-    def first_position(cls, epoch: int, past: Past) -> int:  # noqa: ARG003
+    def first_position(cls, epoch: int, past: LogSoFar) -> int:  # noqa: ARG003
         """The position of its first output in this life."""
         return 0
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Deliver, NodeCommand
-from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.recovery.approach import Kept
 
 __all__ = ["AtASink"]
@@ -23,7 +23,7 @@ class AtASink(Protocol):
 
     kept: ClassVar[Kept] = Kept.NOWHERE
 
-    def __init__(self, shell: Shell, past: Past) -> None:
+    def __init__(self, shell: Shell, past: LogSoFar) -> None:
         super().__init__(shell, past)
         self._delivered = list(shell.starts)
 

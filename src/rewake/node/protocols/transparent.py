@@ -17,7 +17,7 @@ from rewake.node.channels.packets import packet_of
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.messages import Packet
-from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.recovery.approach import Kept
 
 __all__ = ["Transparent"]
@@ -28,7 +28,7 @@ class Transparent(Protocol):
 
     kept: ClassVar[Kept] = Kept.UPSTREAM
 
-    def __init__(self, shell: Shell, past: Past) -> None:
+    def __init__(self, shell: Shell, past: LogSoFar) -> None:
         super().__init__(shell, past)
         self._rewound = False
 

@@ -16,7 +16,7 @@ from rewake.model.stream_event import IDLE, NO_TIME
 from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
-from rewake.node.protocols.protocol import Past, Protocol, Shell
+from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.operators.stateful import Delaying
 from rewake.recovery.approach import Keeper, Recovery, Turn
 from rewake.recovery.promises.rates import RecoveryRates
@@ -29,7 +29,7 @@ _AT_ANY_POSITION: Final = -1
 class UnderApproach(Protocol):
     """Takes turns with an operator that its approach rebuilds after a crash, or forgets."""
 
-    def __init__(self, shell: Shell, past: Past) -> None:
+    def __init__(self, shell: Shell, past: LogSoFar) -> None:
         super().__init__(shell, past)
         assert shell.recovery is not None
         self.recovery: Recovery = shell.recovery

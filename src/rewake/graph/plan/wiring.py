@@ -1,4 +1,4 @@
-"""Channels: which output of which node each input of each node reads.
+"""Wiring: which output of which node each input of each node reads.
 
 A fragment's outputs are numbered the same on all of its shards.  Consumers that want a port divided
 in the same way share outputs; each other way adds some.  Invariant: input `upstream, output` of a
@@ -35,7 +35,7 @@ class Link(NamedTuple):
     number: int
 
 
-class Channels:
+class Wiring:
     """All channels of a graph, by fragment and shard."""
 
     def __init__(
