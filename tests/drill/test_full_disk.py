@@ -95,3 +95,18 @@ def test_a_query_that_is_stopped_while_the_disk_is_full_goes_on_later(tmp_path: 
         with Drill(tmp_path) as again:
             again.finish()
             again.check()
+
+
+def test_a_query_that_is_started_again_while_the_disk_is_full_waits_for_room(
+    tmp_path: Path,
+) -> None:
+    """Not even where it listens can be written down; it goes on as soon as there is room."""
+    with small_disk(tmp_path / "query") as disk:
+        with Drill(tmp_path) as drill:
+            drill.flow(0.3)
+        ballast = fill(disk)
+        with Drill(tmp_path) as again:
+            until(lambda: stalled(again, "averages"))
+            ballast.unlink()
+            again.finish()
+            again.check()

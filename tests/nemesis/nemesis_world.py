@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from tempfile import mkdtemp
 from typing import Self
 
 from nemesis_driver import ENTRIES, REFUSED, WINDOW
@@ -56,6 +57,8 @@ class World:
         self._coming: list[Callable[[], str | None]] = []
         self._small_disk = small_disk
         self._copies = folder.parent / f"{folder.name}-copies"
+        # Not on the disk that is filled: who cannot say anything ends.
+        self._outputs = Path(mkdtemp(prefix="nemesis-"))
         self._driver: subprocess.Popen[bytes] | None = None
         self._lives = 0
         self.counted: Counter[str] = Counter()
@@ -80,7 +83,7 @@ class World:
 
     @property
     def _output(self) -> Path:
-        return self._copies / f"driver-{self._lives}.txt"
+        return self._outputs / f"driver-{self._lives}.txt"
 
     def _start(self) -> None:
         self._copies.mkdir(exist_ok=True)

@@ -142,14 +142,22 @@ class CoordinatorHost:
     def start(self) -> None:
         """Begin to serve."""
         try:
-            # Whole or not at all: clients may be looking for it already.
-            publish(self._store, ENDPOINT_FILE, self.endpoint.to_json().encode())
+            self._announce()
         except StorageFault:
             self.close()
             raise
         self._loop.listen(self._listener, self)
         self._loop.call_after(_TICK_SECONDS, self._tick)
         self._thread.start()
+
+    def _announce(self) -> None:
+        """Say where clients connect; without room again and again: nodes do not need it."""
+        try:
+            # Whole or not at all: clients may be looking for it already.
+            publish(self._store, ENDPOINT_FILE, self.endpoint.to_json().encode())
+        except StorageFull as error:
+            self._coordinator.stalled(str(error))
+            self._loop.call_after(_FULL_SECONDS, self._announce)
 
     @property
     def endpoint(self) -> Endpoint:
