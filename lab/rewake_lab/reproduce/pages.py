@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.report import Card, Facts, Mark, Page
+from rewake.report import Card, ChartMark, Facts, Page
 from rewake_lab.reproduce.experiment import PAPERS, Experiment, Finding, OtherRows, Paper, Plot
 from rewake_lab.reproduce.raw import Kept, kept_rows, manifest
 from rewake_lab.reproduce.registry import ENTRIES, Entry
@@ -128,5 +128,5 @@ def _draw(page: Page, plot: Plot) -> None:
         y_title=plot.y_title,
         x_scale=plot.x_scale,
         y_scale=plot.y_scale,
-        marks=[Mark(*mark) for mark in plot.marks],
+        marks=[ChartMark(*mark) for mark in plot.marks],
     )

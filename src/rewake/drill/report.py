@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from rewake.drill.kept import Course, raw_of
 from rewake.drill.run import DrillResult
-from rewake.report import Card, Cell, Facts, Limit, Mark, Page, Raw, data_folder, facts_now
+from rewake.report import Card, Cell, ChartMark, Facts, Limit, Page, Raw, data_folder, facts_now
 
 _SECONDS = "seconds since the first result"
 _WRONGS = ("lost", "duplicated", "reordered", "wrong")
@@ -54,7 +54,7 @@ def drill_page(raw: Raw) -> Page:
 
 def over_time(page: Page, course: Course) -> None:
     """Charts of throughput, latency and what a crash would have cost, with every blow marked."""
-    marks = [Mark(at, words) for at, words in course.about["marks"]]
+    marks = [ChartMark(at, words) for at, words in course.about["marks"]]
     _pace(page, course, marks)
     _price(page, course, marks)
 
@@ -89,7 +89,7 @@ def _cards(figures: dict[str, Any]) -> list[Card]:
     ]
 
 
-def _pace(page: Page, course: Course, marks: list[Mark]) -> None:
+def _pace(page: Page, course: Course, marks: list[ChartMark]) -> None:
     seen = course.tables["timeline"]
     page.heading("Over time")
     rates = {"input": "tuples_per_s", "results": "results_per_s"}
@@ -113,7 +113,7 @@ def _renamed(table: pa.Table, columns: dict[str, str]) -> pa.Table:
     return pa.table({"seconds": table.column("seconds")} | shown)
 
 
-def _price(page: Page, course: Course, marks: list[Mark]) -> None:
+def _price(page: Page, course: Course, marks: list[ChartMark]) -> None:
     """What a crash would have cost at each moment, against what was promised."""
     seen = course.tables["nodes"]
     stateful = [each for each in course.about["nodes"] if each["state"]]

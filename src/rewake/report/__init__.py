@@ -3,7 +3,7 @@
     page = Page("Drill: items", command="rewake drill items", lead="5,000,000 tuples; one kill.")
     page.cards([Card("tuples per second", 1_234_567), Card("lost", 0, tone="good")])
     page.chart("Throughput", table, x="seconds", y=["input", "results"], y_scale="symlog",
-               marks=[Mark(4.0, "kill averages")])
+               marks=[ChartMark(4.0, "kill averages")])
     page.table("Recoveries (ms)", ["node", "load", "replay"], [["averages", 12.5, 80.1]])
     page.write(Path("report.html"))
 
@@ -16,7 +16,7 @@ of the page's style.
 so that the page can be made again without running.
 """
 
-from rewake.report.charts import Limit, Mark, require_charts
+from rewake.report.charts import ChartMark, Limit, require_charts
 from rewake.report.facts import Facts, facts_now
 from rewake.report.page import Card, Cell, Page
 from rewake.report.raw import Raw, data_folder, find_data
@@ -25,9 +25,9 @@ from rewake.report.references import external_references
 __all__ = [
     "Card",
     "Cell",
+    "ChartMark",
     "Facts",
     "Limit",
-    "Mark",
     "Page",
     "Raw",
     "data_folder",

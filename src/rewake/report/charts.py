@@ -39,7 +39,7 @@ _INK, _SOFT, _LINE = "var(--ink, #1d2433)", "var(--soft, #5b6475)", "var(--line,
 _BAD = "var(--bad, #c0342b)"
 
 
-class Mark(NamedTuple):
+class ChartMark(NamedTuple):
     """A moment on the x axis, with words."""
 
     at: float
@@ -72,7 +72,7 @@ def chart_spec(
     y_title: str | None,
     x_scale: Scale,
     y_scale: Scale,
-    marks: Sequence[Mark],
+    marks: Sequence[ChartMark],
     limits: Sequence[Limit],
     stacked: bool,
     width: int,
@@ -294,12 +294,14 @@ def _mark(kind: Kind, longest: int) -> dict[str, Any]:
 class _Words(NamedTuple):
     """Where the words of a mark go: the row above the chart, and on which side of the mark."""
 
-    mark: Mark
+    mark: ChartMark
     row: int
     align: str
 
 
-def _placed(marks: Sequence[Mark], points: Sequence[dict[str, Any]], width: int) -> list[_Words]:
+def _placed(
+    marks: Sequence[ChartMark], points: Sequence[dict[str, Any]], width: int
+) -> list[_Words]:
     """Places for the words of marks, so that none overlap; words without a place are left out."""
     numbers = [point["x"] for point in points if isinstance(point["x"], int | float)]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
@@ -317,7 +319,7 @@ def _placed(marks: Sequence[Mark], points: Sequence[dict[str, Any]], width: int)
     return placed
 
 
-def _mark_layers(marks: Sequence[Mark], placed: Sequence[_Words]) -> list[dict[str, Any]]:
+def _mark_layers(marks: Sequence[ChartMark], placed: Sequence[_Words]) -> list[dict[str, Any]]:
     if not marks:
         return []
     across = {"field": "x", "type": "quantitative"}

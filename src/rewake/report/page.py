@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.report.charts import Kind, Limit, Mark, Scale, chart_spec, svg_of
+from rewake.report.charts import ChartMark, Kind, Limit, Scale, chart_spec, svg_of
 from rewake.report.facts import Facts, facts_now
 from rewake.report.references import external_references
 from rewake.report.style import STYLE
@@ -127,7 +127,7 @@ class Page:
         y_title: str | None = None,
         x_scale: Scale = "linear",
         y_scale: Scale = "linear",
-        marks: Sequence[Mark] = (),
+        marks: Sequence[ChartMark] = (),
         limits: Sequence[Limit] = (),
         stacked: bool = False,
         height: int = 220,

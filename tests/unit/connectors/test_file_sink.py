@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewake.connectors.files.parts import Stretch, chains, read_parts, stretch_of
+from rewake.connectors.files.parts import PartStretch, chains, read_parts, stretch_of
 from rewake.connectors.files.sink import FileSink
 from rewake.connectors.files.source import Files
 from rewake.model.errors import (
@@ -218,7 +218,7 @@ def test_files_that_overlap_are_named(tmp_path: Path) -> None:
     writer.write(0, event(0, 10))
     writer.commit()
     writer.close()
-    foreign = Stretch(0, 5, 20, True).name("parquet")
+    foreign = PartStretch(0, 5, 20, True).name("parquet")
     (tmp_path / foreign).write_bytes(b"")
     with pytest.raises(DamagedData, match="from 0 to 10 and from 5 to 20 overlap"):
         FileSink(tmp_path).open(0, 1, SCHEMA)
@@ -226,11 +226,11 @@ def test_files_that_overlap_are_named(tmp_path: Path) -> None:
 
 def test_a_longer_bare_stretch_replaces_a_shorter_one() -> None:
     """A predecessor died between the two steps of prolonging it."""
-    names = [Stretch(0, 0, end, False).name("csv") for end in (5, 9, 7)]
-    names += [Stretch(0, 9, 12, True).name("csv"), "_SUCCESS", "part-of-something-else.csv"]
+    names = [PartStretch(0, 0, end, False).name("csv") for end in (5, 9, 7)]
+    names += [PartStretch(0, 9, 12, True).name("csv"), "_SUCCESS", "part-of-something-else.csv"]
     found, replaced = chains(names, "here")
-    assert found == {0: [Stretch(0, 0, 9, False), Stretch(0, 9, 12, True)]}
-    assert replaced == [Stretch(0, 0, 7, False), Stretch(0, 0, 5, False)]
+    assert found == {0: [PartStretch(0, 0, 9, False), PartStretch(0, 9, 12, True)]}
+    assert replaced == [PartStretch(0, 0, 7, False), PartStretch(0, 0, 5, False)]
     assert [stretch_of(each.name("csv")) for each in found[0]] == found[0]
 
 

@@ -11,9 +11,9 @@ from rewake.model.errors import UsageError
 from rewake.report import (
     Card,
     Cell,
+    ChartMark,
     Facts,
     Limit,
-    Mark,
     Page,
     Raw,
     data_folder,
@@ -36,7 +36,9 @@ def test_a_page_with_everything_needs_nothing_but_itself(tmp_path: Path) -> None
     made.cards([Card("lost", 0, "good", "a note"), ("tuples", 1_234_567)])
     made.table("Rows", ["node", "ms"], [["a", 1.5], ["b", Cell(None)]], note="In milliseconds.")
     made.settings("Settings", {"rate": 1e6, "approach": None})
-    made.chart("Line", {"x": [0, 1], "y": [1.0, 2.0]}, x="x", y="y", marks=[Mark(0.5, "kill a")])
+    made.chart(
+        "Line", {"x": [0, 1], "y": [1.0, 2.0]}, x="x", y="y", marks=[ChartMark(0.5, "kill a")]
+    )
     made.svg("Picture", "<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'></svg>")
     made.vega("Own", {"data": {"values": [{"a": 1}]}, "mark": "point",
                       "encoding": {"x": {"field": "a", "type": "quantitative"}}})  # fmt: skip
@@ -53,7 +55,7 @@ def test_what_callers_say_is_text_and_not_markup() -> None:
     bad = "<b onclick='x'>&\"'"
     made = page(bad).text(bad).heading(bad).cards([(bad, bad)]).table(bad, [bad], [[bad]])
     made.settings(bad, {bad: bad})
-    made.chart(bad, {"x": [0], "y": [1]}, x="x", y="y", x_title=bad, marks=[Mark(0, bad)])
+    made.chart(bad, {"x": [0], "y": [1]}, x="x", y="y", x_title=bad, marks=[ChartMark(0, bad)])
     assert "<b onclick" not in made.html()
     assert external_references(made.html()) == []
 

@@ -38,7 +38,7 @@ from rewake.stores.places import local_path
 __all__ = [
     "MARKER",
     "ORIGINS",
-    "Stretch",
+    "PartStretch",
     "chains",
     "look_at",
     "marker_content",
@@ -55,7 +55,7 @@ _PART: Final = re.compile(r"part-(\d{5,})-(\d{20})-(\d{20})\.[a-z]+\Z")
 _COVERED: Final = re.compile(r"_covered-(\d{5,})-(\d{20})-(\d{20})\Z")
 
 
-class Stretch(NamedTuple):
+class PartStretch(NamedTuple):
     """A stretch of a channel that is committed, and the file that says so."""
 
     channel: int
@@ -69,15 +69,17 @@ class Stretch(NamedTuple):
         return f"part-{numbers}.{file_format}" if self.has_tuples else f"_covered-{numbers}"
 
 
-def stretch_of(name: str) -> Stretch | None:
+def stretch_of(name: str) -> PartStretch | None:
     """The stretch that a file name stands for, or None when it is another file's."""
     found = _PART.match(name) or _COVERED.match(name)
     if found is None:
         return None
-    return Stretch(int(found[1]), int(found[2]), int(found[3]), name.startswith("part-"))
+    return PartStretch(int(found[1]), int(found[2]), int(found[3]), name.startswith("part-"))
 
 
-def chains(names: Iterable[str], folder: str) -> tuple[dict[int, list[Stretch]], list[Stretch]]:
+def chains(
+    names: Iterable[str], folder: str
+) -> tuple[dict[int, list[PartStretch]], list[PartStretch]]:
     """The stretches of each channel in order, and those that longer ones have replaced.
 
     Raises DamagedData when something is missing or there twice.
@@ -86,11 +88,11 @@ def chains(names: Iterable[str], folder: str) -> tuple[dict[int, list[Stretch]],
         (each for name in names if (each := stretch_of(name)) is not None),
         key=lambda each: (each.channel, each.start, -each.end),
     )
-    chained: dict[int, list[Stretch]] = {}
+    chained: dict[int, list[PartStretch]] = {}
     replaced = []
     for each in found:
         chain = chained.setdefault(each.channel, [])
-        last = chain[-1] if chain else Stretch(each.channel, 0, 0, False)
+        last = chain[-1] if chain else PartStretch(each.channel, 0, 0, False)
         if not each.has_tuples and not last.has_tuples and each.start == last.start < last.end:
             replaced.append(each)
             continue
@@ -100,7 +102,7 @@ def chains(names: Iterable[str], folder: str) -> tuple[dict[int, list[Stretch]],
     return chained, replaced
 
 
-def _broken(folder: str, last: Stretch, each: Stretch) -> DamagedData:
+def _broken(folder: str, last: PartStretch, each: PartStretch) -> DamagedData:
     channel = f"channel {each.channel} in {folder}"
     if each.start > last.end:
         return DamagedData(
@@ -195,7 +197,7 @@ def _part_paths(folder: Path, file_format: str) -> Iterator[Path]:
                 yield folder / each.name(file_format)
 
 
-def _listed(folder: Path) -> dict[int, list[Stretch]]:
+def _listed(folder: Path) -> dict[int, list[PartStretch]]:
     for _ in range(_ATTEMPTS - 1):
         try:
             return chains(os.listdir(folder), str(folder))[0]

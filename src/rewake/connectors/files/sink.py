@@ -38,7 +38,7 @@ from rewake.connectors.files.part_folder import PartFolder
 from rewake.connectors.files.parts import (
     MARKER,
     ORIGINS,
-    Stretch,
+    PartStretch,
     chains,
     look_at,
     marker_content,
@@ -125,7 +125,7 @@ class _Channel:
     """What is committed, what has been taken, and what of it waits for a commit."""
 
     # The stretch without tuples that the channel ends with, if it does: the next may prolong it.
-    bare: Stretch | None = None
+    bare: PartStretch | None = None
     committed: int = 0
     taken: int = 0
     waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -148,7 +148,7 @@ class FileSinkWriter:
         self._waiting_rows = 0
         # A commit under way.  It is repeated as it is after a failure, because some of its files
         # may be there already.
-        self._sealed: list[tuple[Stretch, pa.Table]] = []
+        self._sealed: list[tuple[PartStretch, pa.Table]] = []
         try:
             self._channels = self._found()
             self._origins: Mapping[str, Any] | None = read_origins(folder.path)
@@ -228,7 +228,7 @@ class FileSinkWriter:
                 start = each.committed
                 if not each.waiting and each.bare is not None:
                     start = each.bare.start
-                stretch = Stretch(channel, start, each.taken, bool(each.waiting))
+                stretch = PartStretch(channel, start, each.taken, bool(each.waiting))
                 self._sealed.append((stretch, pa.Table.from_batches(each.waiting, self._schema)))
                 each.waiting = []
         self._waiting_rows = 0

@@ -40,7 +40,7 @@ from rewake.model.stream_event import StreamEvent
 from rewake.stores import open_log_reader
 from rewake.stores.places import local_path
 
-__all__ = ["StreamReader", "StreamSource", "Stretch"]
+__all__ = ["LogStretch", "StreamReader", "StreamSource"]
 
 # Frames are read some at a time: enough to spare looks at the log, few enough to hold in memory.
 _FRAMES: Final = 16
@@ -51,7 +51,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LogStretch:
     """What is read of one shard: its log, the position it begins at and the frame it ends before.
 
     It ends never when `end_sequence` is None.
@@ -89,7 +89,7 @@ class StreamSource:
     output: int = 0
     follow: bool = True
     schema: pa.Schema | None = None
-    shards: tuple[Stretch, ...] = field(init=False)
+    shards: tuple[LogStretch, ...] = field(init=False)
     # Whether the query that writes it says how far time has come.
     watermarks: bool = field(init=False)
     # The type of the times that these tell; None when nobody says.
@@ -99,7 +99,7 @@ class StreamSource:
         logs = _logs_at(self.path)
         begins = _begins(self.from_, len(logs))
         schemas: list[pa.Schema] = []
-        shards: list[Stretch] = []
+        shards: list[LogStretch] = []
         marked, times = True, set()
         for paths, begin in zip(logs, begins, strict=True):
             with open_log_reader(paths) as reader:
@@ -108,7 +108,7 @@ class StreamSource:
                 times.add(_times_of(reader.descriptor))
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
-                shards.append(Stretch(paths, log_id, _settled(begin, reader), end))
+                shards.append(LogStretch(paths, log_id, _settled(begin, reader), end))
         if any(not schema.equals(schemas[0]) for schema in schemas):
             raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")
         settled: dict[str, Any] = {"path": _settled_path(self.path), "schema": schemas[0]}
@@ -146,7 +146,9 @@ class StreamSource:
 class StreamReader:
     """A log, open for reading along."""
 
-    def __init__(self, stretch: Stretch, schema: pa.Schema, output: int, reader: LogReader) -> None:
+    def __init__(
+        self, stretch: LogStretch, schema: pa.Schema, output: int, reader: LogReader
+    ) -> None:
         self._stretch = stretch
         self._output = output
         self._reader = reader
@@ -287,7 +289,7 @@ def _carries_watermarks(descriptor: Descriptor, output: int) -> bool:
     return str(output) in str(descriptor.metadata.get(WATERMARKS, "")).split(",")
 
 
-def _other_shards(shards: Sequence[Stretch], asked: int) -> UsageError:
+def _other_shards(shards: Sequence[LogStretch], asked: int) -> UsageError:
     where, has = shards[0].paths[0], len(shards)
     if has == 1:
         return UsageError(

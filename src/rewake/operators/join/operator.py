@@ -43,7 +43,7 @@ from rewake.operators.join.columns import Arriving
 from rewake.operators.join.parts import MARK, JoinParts
 from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
 from rewake.operators.join.snapshots import PartTuples, read_back, snapshots, tuples_of
-from rewake.operators.join.state import Found, JoinState, Pairs
+from rewake.operators.join.state import FoundPartners, JoinState, Pairs
 from rewake.operators.kit.footprints import check_clocks, seen_by_slot
 from rewake.operators.stateful import FURTHER_PORTS, NO_SLOTS, Emissions, Outcome, StoredParts
 from rewake.operators.stateless import plain_batch
@@ -283,7 +283,7 @@ class Join:
             return ()
         return [(FURTHER_PORTS + side, plain_batch(event.batch.take(pa.array(arrivals.late))))]
 
-    def _dead(self, side: int, arrivals: _Arrivals, found: Found) -> Emissions:
+    def _dead(self, side: int, arrivals: _Arrivals, found: FoundPartners) -> Emissions:
         """The pairs that the condition fails for."""
         if not found.errors:
             return ()

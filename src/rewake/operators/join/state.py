@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
         return Pairs(self.arriving[which], self.partners[which])
 
 
-class Found(NamedTuple):
+class FoundPartners(NamedTuple):
     """The pairs that join, those that the condition fails for, and how it does."""
 
     pairs: Pairs
@@ -79,22 +79,24 @@ class JoinState:
 
     # --- finding partners --------------------------------------------------------------------
 
-    def find(self, side: int, source: Source, keys: Int32s) -> Found:
+    def find(self, side: int, source: Source, keys: Int32s) -> FoundPartners:
         """All pairs of tuples of an input with those that the other holds."""
         found = list(self._pieces(side, source, keys))
         if len(found) == 1:
             return found[0]
         pairs, failing, errors = zip(*found, strict=True)
-        return Found(_together(pairs), _together(failing), list(chain.from_iterable(errors)))
+        return FoundPartners(
+            _together(pairs), _together(failing), list(chain.from_iterable(errors))
+        )
 
-    def _pieces(self, side: int, source: Source, keys: Int32s) -> Iterator[Found]:
+    def _pieces(self, side: int, source: Source, keys: Int32s) -> Iterator[FoundPartners]:
         """The pairs in pieces, at least one."""
         for index in self._index:
             index.ensure(self._inputs.keys.table.id_limit)
         index = self._index[1 - side]
         begins, ends, total = index.ranges(keys, source.times, self._within)
         if self._condition is None or total == 0:
-            yield Found(Pairs(*index.pairs(begins, ends, 0, total)), _NO_PAIRS)
+            yield FoundPartners(Pairs(*index.pairs(begins, ends, 0, total)), _NO_PAIRS)
             return
         totals = np.concatenate([[0], np.cumsum(ends - begins)])
         start = 0
@@ -104,7 +106,9 @@ class JoinState:
             count = int(totals[stop] - totals[start])
             pairs = Pairs(*index.pairs(begins[start:stop], ends[start:stop], start, count))
             judged = self._condition.judge(*self.sided(side, source, pairs))
-            yield Found(pairs.chosen(judged.holds), pairs.chosen(judged.failing), judged.errors)
+            yield FoundPartners(
+                pairs.chosen(judged.holds), pairs.chosen(judged.failing), judged.errors
+            )
             start = stop
 
     def sided(self, side: int, source: Source, pairs: Pairs) -> tuple[Source, Source, Array, Array]:

@@ -55,7 +55,14 @@ from rewake.recovery.approach import (
 )
 from rewake.recovery.eventual.reading import pack_parts
 from rewake.recovery.instant.part_changes import PartChanges
-from rewake.recovery.instant.reading import DELTA, FULL, RESULTS_ONLY, Found, Mark, search
+from rewake.recovery.instant.reading import (
+    DELTA,
+    FULL,
+    RESULTS_ONLY,
+    CheckpointMark,
+    FoundCheckpoint,
+    search,
+)
 
 
 @register
@@ -100,7 +107,7 @@ class Instant:
 
     def late_tuples_in(self, frame: Frame) -> int:
         """How many tuples had come too late when this frame was written."""
-        return Mark.of(frame).late_tuples
+        return CheckpointMark.of(frame).late_tuples
 
 
 class InstantCheckpointing:
@@ -127,7 +134,7 @@ class InstantCheckpointing:
         # Tuples emitted so far, by output.
         self._emitted = np.zeros(0, np.int64)
         # While replaying: what the log says beyond the checkpoint, and where it says something.
-        self._log: Found | None = None
+        self._log: FoundCheckpoint | None = None
         self._borders: deque[int] = deque()
 
     # --- the normal path ---------------------------------------------------------------------
@@ -179,7 +186,7 @@ class InstantCheckpointing:
         if kind != RESULTS_ONLY:
             checked = self._checkpoint(kind, sections)
         numbers = np.array([kind, self.operator.late_tuples], np.int64)
-        sections.append(Mark.section(numbers, self._emitted))
+        sections.append(CheckpointMark.section(numbers, self._emitted))
         tuples = rows_in(outputs)
         self._frames += 1
         record = TurnRecord(
@@ -258,7 +265,7 @@ class InstantCheckpointing:
             self._load(found)
         return self
 
-    def _load(self, found: Found) -> None:
+    def _load(self, found: FoundCheckpoint) -> None:
         if found.checkpoint is not None:
             point = found.checkpoint
             self.operator.restore(
@@ -296,7 +303,7 @@ class InstantCheckpointing:
             self._log = None
             self._check_emitted(found.newest)
 
-    def _check_emitted(self, newest: Mark) -> None:
+    def _check_emitted(self, newest: CheckpointMark) -> None:
         if not np.array_equal(
             np.trim_zeros(self._emitted, "b"), np.trim_zeros(newest.emitted, "b")
         ):

@@ -20,7 +20,7 @@ from rewake.recovery.eventual.reading import Construction
 RESULTS_ONLY, FULL, DELTA = 0, 1, 2
 
 
-class Mark(NamedTuple):
+class CheckpointMark(NamedTuple):
     """What every frame says besides results and parts."""
 
     time: int
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
         return Section(SectionKind.METADATA, pack_columns([numbers, emitted]))
 
     @classmethod
-    def of(cls, frame: Frame) -> Mark:
+    def of(cls, frame: Frame) -> CheckpointMark:
         """Read a frame's."""
         payload = frame.section(SectionKind.METADATA)
         columns = [] if payload is None else unpack_columns(payload)
@@ -56,15 +56,15 @@ class Mark(NamedTuple):
         return cls(frame.t_end, frame.timestamp, kind, late, emitted)
 
 
-class Found(NamedTuple):
+class FoundCheckpoint(NamedTuple):
     """The newest checkpoint (None: replay from the beginning), and what the log says after it.
 
     `clocks` are those after each frame behind it, in order, by the position they are before.
     `records` and `frames` are how many parts and frames were read.
     """
 
-    newest: Mark
-    checkpoint: Mark | None
+    newest: CheckpointMark
+    checkpoint: CheckpointMark | None
     deltas: int
     openings: StoredParts
     snapshots: StoredParts
@@ -77,8 +77,8 @@ class _Search:
     """Reads frames newest first, through the newest full checkpoint."""
 
     def __init__(self, newest: Frame) -> None:
-        self.newest = Mark.of(newest)
-        self.checkpoint: Mark | None = None
+        self.newest = CheckpointMark.of(newest)
+        self.checkpoint: CheckpointMark | None = None
         self.deltas = -1
         self.clocks: dict[int, list[int]] = {}
         self.frames = self.records = 0
@@ -88,7 +88,7 @@ class _Search:
 
     def read(self, frame: Frame) -> None:
         """One more; `done` when it is the full checkpoint."""
-        mark = Mark.of(frame)
+        mark = CheckpointMark.of(frame)
         if not -1 <= mark.time <= self._time:
             raise DamagedFrame(f"frame {frame.sequence} ends at the impossible time {mark.time}")
         self._time = mark.time
@@ -102,13 +102,13 @@ class _Search:
         elif self.checkpoint is None:
             self.clocks.setdefault(mark.time + 1, []).insert(0, mark.clock)
 
-    def found(self) -> Found:
+    def found(self) -> FoundCheckpoint:
         """What was read, when all of it was there."""
         building = self.building
         parts = [_no_parts(), _no_parts()]
         if building is not None:
             parts = [building.openings.stored(), building.snapshots.stored()]
-        return Found(
+        return FoundCheckpoint(
             newest=self.newest,
             checkpoint=self.checkpoint,
             deltas=self.deltas,
@@ -125,7 +125,7 @@ def _no_parts() -> StoredParts:
     return StoredParts(nothing, nothing, [], [], [])
 
 
-def search(frames: Iterable[Frame]) -> Found | None:
+def search(frames: Iterable[Frame]) -> FoundCheckpoint | None:
     """What a log of instant checkpoints says, given newest frame first; None for an empty log."""
     reading: _Search | None = None
     frame: Frame | None = None
