@@ -48,15 +48,12 @@ class Server:
         command = [self._programs / "postgres", "-D", self._data, "-k", self._folder, "-h", ""]
         running = servers._running([*command, "-F"], log, self._identity)
         self._process = self._running.enter_context(running)
-        servers._wait(
-            self._process,
-            log,
-            lambda: (
-                state.exists()
-                and state.read_text().split()[0] == str(self._process.pid)
-                and "ready" in state.read_text()
-            ),
-        )
+        servers._wait(self._process, log, lambda: self._is_ready(state))
+
+    def _is_ready(self, state: Path) -> bool:
+        """Whether this process, not the one before, says so: its file may be half written."""
+        lines = state.read_text().splitlines() if state.exists() else []
+        return lines[:1] == [str(self._process.pid)] and lines[-1].strip() == "ready"
 
     def stop(self) -> None:
         """End it and all of its sessions, and wait for that."""
