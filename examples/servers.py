@@ -121,6 +121,7 @@ def _running(command: list, log: Path, identity: dict) -> Iterator[subprocess.Po
 
 
 def wait_until(process: subprocess.Popen, log: Path, is_ready: Callable[[], object]) -> None:
+    """Wait for a server that has been started; what it has written says why it does not come."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while not is_ready():
         if process.poll() is not None or time.monotonic() > end:

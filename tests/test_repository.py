@@ -148,6 +148,80 @@ def test_no_folder_holds_more_than_a_reader_takes_in_at_once() -> None:
     assert {str(folder): number for folder, number in folders.items() if number > 16} == {}
 
 
+# --- what tests may know -----------------------------------------------------------------------
+
+
+def _private(name: str) -> bool:
+    return re.fullmatch(r"_[a-zA-Z]\w*", name) is not None
+
+
+def _named_in(tree: ast.AST) -> set[str]:
+    """The names that a module gives to anything of its own."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
+    return found
+
+
+def _reached_for(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of what a module takes from others: attributes, imports, what it patches."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("setattr", "delattr", "getattr", "patch", "object", "multiple")
+        ):
+            words = (each for each in ast.walk(node) if isinstance(each, ast.Constant))
+            named = (each.value for each in words if isinstance(each.value, str))
+            yield from ((node.lineno, each.rpartition(".")[2]) for each in named)
+
+
+# A planted bug is a change of the code itself, not a use of it.
+PLANTED = {"tests/sim/test_planted_bugs.py"}
+
+
+def test_no_test_reaches_into_what_is_private() -> None:
+    """Else what may change freely may not: limits are arguments, or constants with a name."""
+    sources = [
+        path for folder in ("src", "lab/rewake_lab") for path in (ROOT / folder).rglob("*.py")
+    ]
+    ours = {name for path in sources for name in _named_in(ast.parse(path.read_text()))}
+    found = []
+    for path in (
+        each for folder in ("tests", "lab/tests") for each in (ROOT / folder).rglob("*.py")
+    ):
+        tree = ast.parse(path.read_text())
+        own = _named_in(tree)
+        name = str(path.relative_to(ROOT))
+        found += [
+            f"{name}:{line}: {reached}"
+            for line, reached in _reached_for(tree)
+            if _private(reached) and reached in ours - own - _SHARED and name not in PLANTED
+        ]
+    assert found == []
+
+
+# Names of other people's: of named tuples and notebooks, columns of a stream; and what a
+# vocabulary of tests gives to those that derive from it.
+_SHARED = {
+    "_replace",
+    "_fields",
+    "_repr_html_",
+    "_repr_svg_",
+    "_time",
+    "_position",
+    "_shard",
+    "_steps",
+}
+
+
 # --- make and continuous integration -----------------------------------------------------------
 
 

@@ -216,6 +216,11 @@ def register(approach: type[Approach]) -> type[Approach]:
     return approach
 
 
+def unregister(approach: type[Approach]) -> None:
+    """Forget an approach that was registered for a while."""
+    del _REGISTRY[approach.name]
+
+
 def approaches() -> Mapping[str, type[Approach]]:
     """All approaches that are known now, by name."""
     return MappingProxyType(_REGISTRY)

@@ -87,6 +87,10 @@ class NodeJob:
         )
         if unknown:
             check_slots(self._session, self._nodes, together(workers))
+        self.submit()
+
+    def submit(self) -> None:
+        """Submit the job, whether or not the nodes can run."""
         self._thread.start()
 
     @property

@@ -142,6 +142,7 @@ class World:
         self.server = Recorder()
         self.listener = Listener(TOKEN, **settings)
         self.loop.listen(self.listener, self.server)
+        self._apart: list[Loop] = []
 
     def connect(self, handler: Recorder, token: Token = TOKEN) -> Connection:
         connection = Connection.connect(self.listener.address, token, self.loop.now())
@@ -166,9 +167,19 @@ class World:
         self.until(lambda: client.connections and len(self.server.connections) > before)
         return client, connection
 
+    def joined_and_asleep(self) -> Connection:
+        """A client of another loop, which nobody runs any more: it reads and says nothing."""
+        asleep, before = Loop(), len(self.server.connections)
+        self._apart.append(asleep)
+        connection = Connection.connect(self.listener.address, TOKEN, asleep.now())
+        asleep.add(connection, Recorder())
+        self.until(lambda: asleep.run_once(0.0) or len(self.server.connections) > before)
+        return connection
+
     def close(self) -> None:
         self.loop.stop_listening(self.listener)
-        self.loop.close()
+        for each in (self.loop, *self._apart):
+            each.close()
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from net_vocabulary import SAMPLES, as_bytes, decoded, feed
 
 from rewake.model.errors import BadPeer, UsageError
 from rewake.net.wire.codec import (
-    _CONTROL,
     AUTHENTICATED,
+    CONTROL,
     UNAUTHENTICATED,
     Kind,
     Limits,
@@ -38,10 +38,10 @@ def test_a_message_survives_the_wire(message: Message) -> None:
 
 def test_every_message_has_a_kind_and_every_field_a_reader() -> None:
     """A field that is added to a message and forgotten here would be lost silently."""
-    for message, fields in _CONTROL.values():
+    for message, fields in CONTROL.values():
         assert [each.name for each in dataclasses.fields(message)] == list(fields)
     kinds = {type(each) for each in SAMPLES}
-    assert len(kinds) == len(_CONTROL) + 2, "a message without a sample"
+    assert len(kinds) == len(CONTROL) + 2, "a message without a sample"
 
 
 @given(
@@ -290,14 +290,14 @@ def test_any_bytes_are_a_typed_error_or_a_wait(data: bytes, limits: Limits) -> N
             continue
 
 
-@given(st.sampled_from(sorted(_CONTROL)), st.recursive(
+@given(st.sampled_from(sorted(CONTROL)), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 ))  # fmt: skip
 def test_any_json_in_any_field_is_a_typed_error_or_a_message(kind: Kind, value: object) -> None:
     """Checked field by field, since a random object has no right names."""
-    message, fields = _CONTROL[kind]
+    message, fields = CONTROL[kind]
     honest = {name: field.write(_default(name)) for name, field in fields.items()}
     for name in fields:
         try:

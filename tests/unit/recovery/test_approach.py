@@ -14,7 +14,6 @@ from rewake.operators.aggregate.functions import Sum
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.fragment import FragmentProgram, OutputRoute
 from rewake.operators.windows.specs import count_window
-from rewake.recovery import approach as module
 from rewake.recovery.approach import (
     NOTHING,
     Guarantee,
@@ -26,6 +25,7 @@ from rewake.recovery.approach import (
     register,
     result_sections,
     rows_in,
+    unregister,
 )
 from rewake.recovery.eventual.engine import result_batch
 
@@ -100,11 +100,11 @@ class ReplaysEverything:
 
 
 @pytest.fixture
-def from_the_start(monkeypatch) -> Iterator[str]:
+def from_the_start() -> Iterator[str]:
     """The approach is registered while the test runs."""
-    monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
     register(FromTheStart)
-    return FromTheStart.name
+    yield FromTheStart.name
+    unregister(FromTheStart)
 
 
 # --- a small host ----------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def test_an_interrupted_benchmark_shows_what_it_has_and_says_what_is_missing(
             raise KeyboardInterrupt
         return [Row(case.name, 1.0, "x")]
 
-    monkeypatch.setattr(operators, "_measured", interrupted)
+    monkeypatch.setattr(operators, "measure_case", interrupted)
     path = tmp_path / "operators.html"
     asked = ["--only", "filter", "--only", "map", "--only", "union", "--report", str(path)]
     done = CliRunner().invoke(app, ["bench", "operators", "--json", *asked])
@@ -168,7 +168,7 @@ def test_a_benchmark_in_which_a_part_failed_shows_the_rest_and_exits_with_1(
             raise OperatingFault("no filter today")
         return [Row(case.name, 1.0, "x")]
 
-    monkeypatch.setattr(operators, "_measured", failing)
+    monkeypatch.setattr(operators, "measure_case", failing)
     asked = ["--only", "filter", "--only", "union"]
     done = CliRunner().invoke(app, ["bench", "operators", "--json", *asked])
     assert done.exit_code == 1, done.output

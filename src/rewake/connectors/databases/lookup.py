@@ -84,6 +84,11 @@ class SqlLookupReader:
         self._asked = None
         return found
 
+    @property
+    def under_way(self) -> Call[pa.RecordBatch] | None:
+        """What the database is being asked, while it has not answered."""
+        return None if self._asked is None else self._asked[1]
+
     def _question(self, parameters: pa.RecordBatch) -> Callable[[SqlSession], pa.RecordBatch]:
         lookup = self._lookup
         return lambda session: session.find(lookup.statement, parameters, lookup.schema)

@@ -239,11 +239,12 @@ class SqlSinkWriter:
                 return
             record.check_positions(positions, sealed.moves)
             if sealed.rows.num_rows:
-                self._apply(session, sealed.rows)
+                self.apply_rows(session, sealed.rows)
             for channel, (_, end) in sealed.moves.items():
                 record.move(session, channel, end)
 
-    def _apply(self, session: SqlSession, rows: pa.Table) -> None:
+    def apply_rows(self, session: SqlSession, rows: pa.Table) -> None:
+        """Carry out what the sink does with these rows, within the session's transaction."""
         sink = self._sink
         if sink.statement is not None:
             session.run_for_each(sink.statement, rows)

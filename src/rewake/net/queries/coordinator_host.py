@@ -180,8 +180,10 @@ class CoordinatorHost:
 
     def status(self) -> dict[str, dict[str, Any]]:
         """What is known of each node."""
+        peers = self._coordinator.peers()
         return {
             name: {
+                "address": peers[name].address if name in peers else None,
                 "epoch": each.epoch,
                 "running": each.connection is not None,
                 "replaced": dict(each.replaced),

@@ -108,7 +108,7 @@ class Processes:
             self._due.pop(0)
 
     def _launch(self, name: str) -> None:
-        process = self._context.Process(target=_run, args=(self._tasks[name],), name=name)
+        process = self._context.Process(target=run_attempt, args=(self._tasks[name],), name=name)
         process.daemon = True
         process.start()
         self._running[name] = process
@@ -182,7 +182,8 @@ def _now_ms() -> float:
     return time.monotonic() * 1e3
 
 
-def _run(task: NodeTask) -> None:
+def run_attempt(task: NodeTask) -> None:
+    """What the process of a node does, from its first line to its exit code."""
     # Ctrl-C goes to every process of a terminal.  It means the driver, which then stops its nodes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

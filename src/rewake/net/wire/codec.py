@@ -148,7 +148,7 @@ class Frame(NamedTuple):
 # --- the control messages ------------------------------------------------------------------------
 
 # kind -> (class, its fields).  A test compares with the dataclasses.
-_CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
+CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
     Kind.SUBSCRIBE: (
         node_messages.Subscribe,
         {
@@ -212,7 +212,7 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         },
     ),
 }
-_KIND_OF: Final = {message: (kind, fields) for kind, (message, fields) in _CONTROL.items()}
+_KIND_OF: Final = {message: (kind, fields) for kind, (message, fields) in CONTROL.items()}
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def decode_message(frame: Frame, peer: str) -> Message:
         return _decode_packet(frame, peer)
     if frame.kind is Kind.ACK:
         return Ack(*_ACK.unpack(frame.header))
-    message, fields = _CONTROL[frame.kind]
+    message, fields = CONTROL[frame.kind]
     name = frame.kind.name.lower()
     try:
         value = json_object(frame.header)

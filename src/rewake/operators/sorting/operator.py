@@ -52,9 +52,9 @@ from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 __all__ = ["Sort", "SortSpec"]
 
 # A block is an eighth of the buffer, within these bounds: few parts, of which the oldest ends soon.
-_LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
+LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
 # Tuples that have left are dropped once there are this many more of them than of waiting ones.
-_SPARE_ROWS = 4096
+SPARE_ROWS = 4096
 _MOST_TUPLES = 2**31
 NO_ROWS = np.zeros(0, np.int64)
 
@@ -151,7 +151,7 @@ class Sort:
         self._time = _check(spec, self.output_schema)
         self._order = Ordering(self.output_schema, spec.by, descending=spec.descending)
         self._keys = GroupBy(self.output_schema, spec.per, refuse_nulls=False) if spec.per else None
-        span = 0 if spec.per else max(_LEAST_BLOCK, min(_MOST_BLOCK, spec.buffer // 8))
+        span = 0 if spec.per else max(LEAST_BLOCK, min(_MOST_BLOCK, spec.buffer // 8))
         self._buffers = SortBuffers(spec.buffer, span, len(spec.by))
         self._tuples = WaitingTuples(self.output_schema)
         self._late = 0
@@ -243,7 +243,7 @@ class Sort:
 
     def _drop_gone(self) -> None:
         rows = self._tuples.rows
-        if rows > spared(self._buffers.held, _SPARE_ROWS):
+        if rows > spared(self._buffers.held, SPARE_ROWS):
             live = self._buffers.live_rows(rows)
             self._tuples.keep(live)
             self._buffers.keep(rows, live)

@@ -59,7 +59,7 @@ __all__ = [
     "result_batch",
 ]
 
-_MANY_FRAMES = 65_536
+MANY_FRAMES = 65_536
 
 
 class ContinuousEventualCheckpointing:
@@ -91,7 +91,7 @@ class ContinuousEventualCheckpointing:
         self._recorded = -1
         # The record number at which each frame since the oldest needed one starts.
         self._frame_starts: deque[int] = deque()
-        self._most_frames = _MANY_FRAMES
+        self._most_frames = MANY_FRAMES
         # Start and end of turns that opened windows, where they must be replayed whole.
         self._turns: deque[tuple[int, int]] = deque()
 
@@ -174,7 +174,7 @@ class ContinuousEventualCheckpointing:
         self._frame_starts.append(first_record)
         # A host that never asks what is needed must not pay for it with memory.
         if len(self._frame_starts) > self._most_frames:
-            self._most_frames = 2 * self.frames_needed + _MANY_FRAMES
+            self._most_frames = 2 * self.frames_needed + MANY_FRAMES
             self._replay_from(self._order.oldest_time(self._recorded))
 
     def _parts(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
@@ -226,6 +226,11 @@ class ContinuousEventualCheckpointing:
         while self._turns and self._turns[0][1] <= position:
             self._turns.popleft()
         return min(position, self._turns[0][0]) if self._turns else position
+
+    @property
+    def frames_remembered(self) -> int:
+        """Of how many frames it is known where they start; never many more than are needed."""
+        return len(self._frame_starts)
 
     @property
     def frames_needed(self) -> int:
