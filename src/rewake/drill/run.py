@@ -326,7 +326,7 @@ def _watch(
         if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
             result.first_result_at = now
         result.note(now, query.status())
-        read = _tuples_read(query, result)
+        read = tuples_read(query, result)
         result.samples.append((now, read))
         begun = begun or bool(read)
         if not begun:
@@ -345,10 +345,10 @@ def _watch(
             raise watcher.error
     query.await_end(60.0)
     result.note(time.monotonic(), query.status())
-    result.samples.append((time.monotonic(), _tuples_read(query, result)))
+    result.samples.append((time.monotonic(), tuples_read(query, result)))
 
 
-def _tuples_read(query: RunningQuery, result: DrillResult) -> int:
+def tuples_read(query: RunningQuery, result: DrillResult) -> int:
     """How far sources are; by position, which a source that starts again does not begin anew."""
     return sum(
         int(status.get("input_position", 0))

@@ -34,7 +34,7 @@ from rewake.stores.edge import local_stores
 __all__ = ["Cutting", "Part", "Places", "Stretch", "opened", "read_stretch"]
 
 # As Spark cuts files: tasks that are much smaller cost more to start than they share.
-_PARTITION_BYTES: Final = 64 << 20
+PARTITION_BYTES: Final = 64 << 20
 _MOST_PARTITIONS: Final = 1024
 _CHUNK_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 1 << 17
@@ -123,7 +123,7 @@ class Cutting:
         """All parts, cut."""
         wanted = [part for part in parts if part.first < part.end]
         sizes = [part.places.bytes_between(part.first, part.end) for part in wanted]
-        share = max(_PARTITION_BYTES, sum(sizes) / _MOST_PARTITIONS)
+        share = max(PARTITION_BYTES, sum(sizes) / _MOST_PARTITIONS)
         if self.min_partitions is not None:
             share = min(share, sum(sizes) / self.min_partitions)
         found = []
