@@ -264,5 +264,5 @@ def test_what_cannot_be_is_refused(log: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="from_"):
             StreamSource(log, begin)
     create_log(tmp_path / "other", "other", {"schema": b"?"})
-    with pytest.raises((DamagedFrame, SchemaMismatch)):
+    with pytest.raises((DamagedLog, SchemaMismatch)):
         StreamSource(tmp_path / "other")
