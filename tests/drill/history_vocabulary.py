@@ -14,7 +14,7 @@ import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
 
 import rewake
-from rewake.connectors import FileSink
+from rewake import FileSink
 from rewake.graph.query import Query
 from rewake.model.errors import HistoryMismatch, OperatingFault
 from rewake.net.queries.running import RunningQuery

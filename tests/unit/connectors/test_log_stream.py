@@ -14,6 +14,7 @@ from rewake.log.retention import Needs, Retention
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import (
     DamagedFrame,
+    DamagedLog,
     NotALog,
     OutOfRange,
     ReplayMismatch,
