@@ -15,7 +15,7 @@ import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
 
 import rewake
-from rewake.connectors import FileSink
+from rewake import FileSink
 from rewake.connectors.databases.database import Sqlite
 from rewake.connectors.databases.sink import SqlSink
 from rewake.graph.query import Query

@@ -15,7 +15,7 @@ from drill_vocabulary import PATIENCE_SECONDS, until
 from kill_table import fired
 
 import rewake
-from rewake.connectors import FileSink
+from rewake import FileSink
 from rewake.model.errors import OperatingFault, ProducerSuperseded, QueryFailed, UsageError
 from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault

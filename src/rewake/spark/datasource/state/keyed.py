@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rewake.log.contents import Contents
 from rewake.log.files.descriptor import Descriptor
 from rewake.model.errors import SchemaMismatch
 from rewake.operators.columns.values import TimeColumn
@@ -25,7 +26,7 @@ from rewake.recovery.eventual.reading import EventualCheckpoint
 from rewake.spark.datasource.columns import constant
 from rewake.spark.datasource.state.functions import as_kind
 from rewake.spark.datasource.state.layout import footprints, free_names, key_field
-from rewake.spark.datasource.streams import Shard, keyed_state
+from rewake.spark.datasource.streams import Shard
 
 __all__ = ["KeyedLayout"]
 
@@ -85,7 +86,7 @@ def _fields(descriptor: Descriptor, described: dict[str, Any]) -> tuple[StateFie
     stored = described.get("state")
     if isinstance(stored, str):
         return state_of(stored)
-    schema = keyed_state(descriptor)
+    schema = Contents(descriptor).state
     return None if schema is None else tuple(StateField(each.name, each.type) for each in schema)
 
 

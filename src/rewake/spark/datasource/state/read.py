@@ -22,6 +22,7 @@ from itertools import dropwhile
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from rewake.log.contents import Contents
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.frame import Frame
 from rewake.log.reading.reader import LogReader
@@ -37,7 +38,7 @@ from rewake.spark.datasource.state.keyed import KeyedLayout
 from rewake.spark.datasource.state.layout import StateLayout
 from rewake.spark.datasource.state.sessions import SessionLayout
 from rewake.spark.datasource.state.windows import WindowLayout
-from rewake.spark.datasource.streams import Shard, operator_text, time_type
+from rewake.spark.datasource.streams import Shard, time_type
 from rewake.spark.datasource.stretches import opened, shown_time
 
 __all__ = ["StateReader", "state_schema"]
@@ -45,13 +46,13 @@ __all__ = ["StateReader", "state_schema"]
 
 def _layout(descriptor: Descriptor) -> StateLayout:
     """Which columns the footprints of an operator have, from what its log says of it."""
-    found = operator_text(descriptor)
-    if found is None:
+    contents = Contents(descriptor)
+    described, given = contents.operator, contents.rows
+    if described is None:
         raise UsageError(
             f"log {descriptor.name!r} does not say which operator made it, so it has no state to "
             "show; kind=control shows its frames"
         )
-    described, given = found
     match described.get("kind"):
         case SessionSpec.kind:
             return SessionLayout(descriptor, described, given)
