@@ -35,9 +35,13 @@ def explain(
             "nexmark:q1 to q8 and q12."
         ),
     ],
-    svg: Annotated[
+    picture: Annotated[
         Path | None,
-        typer.Option(parser=path_of, help="Also write a picture to this file.", show_default=False),
+        typer.Option(
+            parser=path_of,
+            help="Also draw it: write a Mermaid flowchart to this file.",
+            show_default=False,
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -58,7 +62,7 @@ def explain(
     Examples:
       rewake explain items
       rewake explain nexmark:q5
-      rewake explain my_query.py --svg my_query.svg
+      rewake explain my_query.py --picture my_query.mmd
       rewake explain items --recover-within 1s
       rewake explain my_query.py --folder state/averages
 
@@ -88,9 +92,9 @@ def explain(
     for told in (promises, late_in_folder(found.plan(), folder)):
         if told:
             typer.echo("\n" + "\n".join(told))
-    if svg is not None:
+    if picture is not None:
         try:
-            svg.write_text(found.picture(), encoding="utf-8")
+            picture.write_text(found.picture(), encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"cannot write {svg}: {error.strerror}") from error
-        typer.echo(f"picture: {svg}", err=True)
+            raise UsageError(f"cannot write {picture}: {error.strerror}") from error
+        typer.echo(f"picture: {picture}", err=True)
