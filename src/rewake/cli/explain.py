@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rewake.cli.paths import path_of
+from rewake.cli.options import QueryName, path_of
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,13 +28,7 @@ def _check_owner(query: "Query", folder: Path) -> None:
 
 
 def explain(
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
-            "nexmark:q1 to q8 and q12."
-        ),
-    ],
+    query: QueryName,
     picture: Annotated[
         Path | None,
         typer.Option(
