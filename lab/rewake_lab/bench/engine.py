@@ -98,7 +98,7 @@ def _folder(parent: Path) -> Iterator[Path]:
 
 def about() -> dict[str, Any]:
     """What the page shows beside the figures: the query that is measured."""
-    return {"picture": _query(Path("folder"), "cec").picture()}
+    return {"query": _query(Path("folder"), "cec").explain()}
 
 
 def _query(folder: Path, approach: str, source: Source = _ITEMS) -> Query:

@@ -14,7 +14,6 @@ description and runs nothing.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -204,24 +203,18 @@ class Query:
         return explain(self.plan())
 
     def picture(self) -> str:
-        """The plan as a picture: a self-contained SVG."""
+        """The plan as a picture: the text of a Mermaid flowchart."""
         return picture(self.plan())
 
     def __repr__(self) -> str:
         return f"<Query {self.name!r}: {', '.join(self._steps) or 'no steps'}>"
 
-    def _repr_svg_(self) -> str | None:
-        try:
-            return self.picture()
-        except UsageError:
-            return None
-
-    def _repr_html_(self) -> str:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         # A notebook shows a query while it is being written, so it need not be complete.
         try:
-            return f'<div style="overflow-x:auto">{self.picture()}</div>'
+            return {"text/vnd.mermaid": self.picture(), "text/plain": self.explain()}
         except UsageError as error:
-            return f"<pre>{escape(repr(self))}\nnot complete: {escape(str(error))}</pre>"
+            return {"text/plain": f"{self!r}\nnot complete: {error}"}
 
 
 def _checked_schema(name: str, schema: Any) -> pa.Schema:

@@ -285,11 +285,10 @@ def test_two_streams_with_one_name_are_refused(query: Query) -> None:
 def test_a_notebook_shows_a_query_as_a_picture(query: Query) -> None:
     """And one that is not complete as text, because it is shown while it is written."""
     items = items_of(query)
-    assert "nobody uses its output" in query._repr_html_()
-    assert query._repr_svg_() is None
+    assert "nobody uses its output" in query._repr_mimebundle_()["text/plain"]
     items.filter(lambda batch: pc.greater(batch["item_id"], 1), name="odd").to(Folder())
-    assert "<svg" in query._repr_html_()
-    assert str(query._repr_svg_()).startswith("<svg")
+    shown = query._repr_mimebundle_(include=None, exclude=None)
+    assert shown == {"text/vnd.mermaid": query.picture(), "text/plain": query.explain()}
 
 
 def test_a_query_says_how_long_a_crash_may_cost() -> None:
