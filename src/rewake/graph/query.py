@@ -21,6 +21,7 @@ import pyarrow as pa
 from rewake.graph.checks import checked_shards
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.planning import make_plan
+from rewake.graph.promised import RECOVER_WITHIN, approach_of_query
 from rewake.graph.showing.explain import explain
 from rewake.graph.showing.picture import picture
 from rewake.graph.steps import Carried, Graph, Kind, Port, Step
@@ -30,7 +31,7 @@ from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
 from rewake.operators.stateless import plain_schema
-from rewake.recovery.approach import Approach, checked_approach, chosen_approach, default_approach
+from rewake.recovery.approach import Approach, checked_approach
 
 __all__ = ["Query"]
 
@@ -40,7 +41,9 @@ class Query:
 
     `approach` is how its fragments recover unless a step says otherwise; by default continuous
     eventual checkpointing.  `recover_within`, such as "1s", is how long a crash may cost beyond the
-    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.
+    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.  Who
+    says nothing is promised ten seconds, unless the approach leaves CHECKs by a rule of its own or
+    cannot promise; with None there are no CHECKs, and a crash may replay any amount of input.
     """
 
     def __init__(
@@ -48,12 +51,11 @@ class Query:
         name: str,
         *,
         approach: Approach | None = None,
-        recover_within: str | None = None,
+        recover_within: str | None = RECOVER_WITHIN,
         checkpoint_budget: str | float = "5%",
     ) -> None:
         self.name = checked_name(name)
-        given = chosen_approach(approach, recover_within, checkpoint_budget)
-        self.approach = given or default_approach()
+        self.approach = approach_of_query(approach, recover_within, checkpoint_budget)
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}

@@ -70,7 +70,8 @@ def test_explain_tells_the_tree_of_fragments(query: Query) -> None:
 def test_explain_says_when_nothing_bounds_a_recovery() -> None:
     """Windows that never fill hold T where it is; who says how long a crash may cost is safe."""
     for settings, told in (({}, True), ({"recover_within": "1s"}, False), ({"tuples": 9}, False)):
-        query = Query("q", approach=ContinuousEventual.from_settings(**settings))
+        approach = ContinuousEventual.from_settings(**settings)
+        query = Query("q", approach=approach, recover_within=None)
         items_of(query).filter("item_price > 3", name="dear").aggregate(
             by="item_id", window=count_window(10), count=True, name="counts"
         ).to_stream()
