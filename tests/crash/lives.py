@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 import strength
 from rewake.log.files.claims import owns
@@ -11,7 +12,6 @@ from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import Fenced, NotALog
 

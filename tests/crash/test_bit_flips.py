@@ -4,6 +4,7 @@ import time
 from functools import cache
 
 import pytest
+from log_vocabulary import number_of, read_numbers, sample_turn
 
 import strength
 from rewake.log.files.layout import DESCRIPTOR, FLOOR, MARK, STRIPE, segment_id
@@ -12,7 +13,6 @@ from rewake.log.frame import Section, SectionKind, TurnRecord, decode_frame, enc
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import number_of, read_numbers, sample_turn
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits

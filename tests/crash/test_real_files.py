@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from log_vocabulary import number_of, sample_turn
 
 import strength
-from rewake.log.testing import number_of, sample_turn
 from rewake.log.writing.pipeline import Limits, State
 from rewake.model.errors import DamagedLog, Fenced, StorageFault
 from rewake.stores import create_log, open_log_reader, open_log_writer
@@ -21,7 +21,7 @@ KILLS = 8 * strength.SCALE
 CHILD = """
 import sys
 from rewake.log.writing.pipeline import Limits
-from rewake.log.testing import sample_turn
+from log_vocabulary import sample_turn
 from rewake.stores import open_log_writer
 
 def promise(through):

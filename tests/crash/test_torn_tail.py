@@ -5,6 +5,7 @@ from bisect import bisect_right
 from functools import cache
 
 import pytest
+from log_vocabulary import read_numbers, sample_turn
 
 import strength
 from rewake.log.files.layout import MARK, segment_id
@@ -13,7 +14,6 @@ from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import decode_header
 from rewake.log.log import Log
 from rewake.log.memory import Choices, MemoryStore
-from rewake.log.testing import read_numbers, sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import DamagedLog
 

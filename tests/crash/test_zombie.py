@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 import strength
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
-from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.verify import verify
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import Fenced

@@ -11,7 +11,16 @@ from typing import Any
 
 from rewake.log.frame import TurnRecord
 from rewake.model.stream_event import StreamEvent
-from rewake.node.messages import Ack, Address, Begins, Packet, Refused, Subscribe
+from rewake.node.messages import (
+    Ack,
+    Address,
+    Begins,
+    InSync,
+    Packet,
+    Refused,
+    Subscribe,
+)
+from rewake.recovery.driven import Say, Vouch, Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +195,16 @@ class EndQuery:
     misfit: bool = False
 
 
+# --- of an approach with several places ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Say something to the coordinator."""
+
+    message: InSync
+
+
 NodeCommand = (
     Append
     | Connect
@@ -199,8 +218,11 @@ NodeCommand = (
     | Trim
     | Finish
     | Remember
+    | Say
+    | Vouch
+    | Wake
 )
-LinkCommand = Dial | Tell | HangUp | Rest
+LinkCommand = Dial | Tell | HangUp | Rest | Announce
 # What a host performs for a node and its links.
 HostCommand = NodeCommand | LinkCommand
 CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery

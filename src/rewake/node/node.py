@@ -37,7 +37,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
 from rewake.operators.stateful import by_machine_clock
-from rewake.recovery.approach import Foretelling
+from rewake.recovery.approach import Recovery
 from rewake.recovery.promises.rates import RecoveryRates
 
 NO_LOG_YET = LogSoFar()
@@ -70,7 +70,7 @@ class Node:
         self.producers: Producers | None = None
         if any(each.produced for each in plan.inputs):
             (schema,) = plan.input_schemas
-            self.producers = Producers(self.merge, schema, logs=plan.logs)
+            self.producers = Producers(self.merge, schema, logs=kind.repeats)
         starts = self.merge.recover(seen, 0 if self.recovery is None else self.recovery.position)
         self.outputs = self._outputs(kind, past)
         ends = (self.merge, self.outputs, self.producers)
@@ -261,6 +261,24 @@ class Node:
             ):
                 (self.producers or self.merge).fell_silent(channel)
 
+    def woke(self, now_ms: float) -> list[NodeCommand]:
+        """What a `Wake` asked for is due."""
+        return self.protocol.woke(now_ms) + self._perhaps_finish()
+
+    # --- other places of this node -----------------------------------------------------------
+
+    def joined(self, place: int) -> list[NodeCommand]:
+        """Another place can be told something."""
+        return self.protocol.joined(place) + self._perhaps_finish()
+
+    def left(self, place: int) -> list[NodeCommand]:
+        """Another place is gone and will never be promoted: the coordinator says so."""
+        return self.protocol.left(place) + self._perhaps_finish()
+
+    def heard(self, place: int, words: bytes) -> list[NodeCommand]:
+        """Another place says something.  Raises BadPeer when it makes no sense."""
+        return self.protocol.heard(place, words) + self._perhaps_finish()
+
     # --- the end of a finite stream ----------------------------------------------------------
 
     def _perhaps_finish(self) -> list[NodeCommand]:
@@ -307,14 +325,14 @@ class Node:
     @property
     def replay_tuples(self) -> int:
         """How many positions are still to be replayed."""
-        if self.foretelling is None:
+        if self.recovery is None:
             return 0
-        return max(self.foretelling.replay_through + 1 - self.merge.position, 0)
+        return max(self.recovery.replay_through + 1 - self.merge.position, 0)
 
     @property
-    def foretelling(self) -> Foretelling | None:
-        """Its recovery, if that knows beforehand what a crash would cost."""
-        return self.recovery if isinstance(self.recovery, Foretelling) else None
+    def foretelling(self) -> Recovery | None:
+        """Its recovery, which may know beforehand what a crash would cost."""
+        return self.recovery
 
     def early(self) -> Packet:
         """What open windows come to so far; it starts at the input position, and is no output."""

@@ -125,7 +125,7 @@ class _KeepsDown(Processes):
 
 
 def _query(setting: Setting) -> Query:
-    query = Query("recovery")
+    query = Query("recovery", recover_within=None)
     pace = RATE_MB * 1e6 / (_TUPLE_BYTES * PAPER_EVENT)
     blocks = query.source("source", PacedBlocks(_TUPLE_BYTES, pace, setting.seed))
     first = blocks.filter("number >= 0", name="a").to_stream("a")

@@ -84,6 +84,8 @@ class NodePlan:
     retention: Retention = field(default_factory=Retention)
     # The type of the times of its output, where there is one.
     time: pa.DataType | None = None
+    # In how many processes it runs: one takes turns, the others stand by.
+    places: int = 1
 
     @property
     def input_schemas(self) -> tuple[pa.Schema, ...]:

@@ -36,11 +36,11 @@ def make_plan(graph: Graph) -> Plan:
     for fragment in fragments:
         for port in graph.inputs(fragment.head):
             feeds[owner[port.step]].append(fragment)
-    _check_cycles(feeds)
     _check_reached(fragments, feeds)
     channels = Wiring(graph, fragments, owner)
     kept = {each: _kept(graph, each, channels) for each in fragments}
     _keep_for_consumers(kept, feeds)
+    _check_cycles(kept, feeds)
     logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
     streams = channels.streams(logged)
     channels.check_width()
@@ -76,6 +76,7 @@ def _nodes(
             keeps_history=kept is Kept.IN_LOG and is_stream,
             retention=retention,
             time=time,
+            places=fragment.approach.places if kept is Kept.IN_QUEUE else 1,
         )
 
 
@@ -93,9 +94,29 @@ def _kept(graph: Graph, fragment: Fragment, channels: Wiring) -> tuple[Kept, str
         origin = f"source {channel.name}" if of_a_source else channels.upstream(fragment)
         return Kept.UPSTREAM, f"it can produce it again from {origin}"
     why, lost = reasons
-    if fragment.approach.keeper is Keeper.LOG:
-        return Kept.IN_LOG, why
-    return Kept.NOWHERE, f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
+    if fragment.approach.retains is Kept.IN_QUEUE:
+        _check_no_stream(graph, fragment)
+    if fragment.approach.keeper is Keeper.NOBODY:
+        why = f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
+    elif fragment.approach.keeper is Keeper.STANDBY:
+        why = f"{fragment.approach.name} keeps it in the memory of {_places(fragment)} processes"
+    return fragment.approach.retains, why
+
+
+def _check_no_stream(graph: Graph, fragment: Fragment) -> None:
+    """Clients come when they like and hold nothing back: what they read must be in a log."""
+    for name, port in graph.streams.items():
+        if port.step in fragment.steps:
+            raise UsageError(
+                f"stream {name!r}: approach {fragment.approach.name!r} of step "
+                f"{port.step.name!r} keeps output in memory, until no node needs it; send it to a "
+                "sink, or keep what a further step makes of it under an approach with a log: "
+                ".map(..., approach=...).to_stream(...)"
+            )
+
+
+def _places(fragment: Fragment) -> str:
+    return {2: "two", 3: "three"}.get(fragment.approach.places, str(fragment.approach.places))
 
 
 def _must_keep(fragment: Fragment, channels: Wiring) -> tuple[str, str] | None:
@@ -141,7 +162,7 @@ def _rebuilt_from(
             continue
         seen.add(fed)
         where, _ = kept[fed]
-        if where is Kept.IN_LOG and fed.approach.keeper is Keeper.LOG:
+        if where in (Kept.IN_LOG, Kept.IN_QUEUE) and fed.approach.keeper is not Keeper.NOBODY:
             return fed
         if where is Kept.UPSTREAM:
             waiting += feeds[fed]
@@ -175,18 +196,19 @@ def _check_complete(graph: Graph) -> None:
             )
 
 
-def _check_cycles(feeds: Edges) -> None:
+def _check_cycles(kept: dict[Fragment, tuple[Kept, str]], feeds: Edges) -> None:
+    """Refuse a cycle on which output waits in memory: it would wait for itself."""
     for fragment in feeds:
-        if fragment.approach.allows_cycles:
+        if kept[fragment][0] is not Kept.IN_QUEUE:
             continue
         cycle = _way(feeds, fragment)
         if cycle:
             names = [step.name for each in cycle for step in each.steps]
             raise UsageError(
                 f"approach {fragment.approach.name!r} of step {fragment.tail.name!r} does not "
-                "allow cycles: its recovery would wait for input that it has to make itself; the "
-                f"cycle is {' -> '.join([*names, names[0]])}; give the steps on it an approach "
-                "that allows cycles, or open the loop"
+                "allow cycles: its output waits in memory until it is not needed, and on a cycle "
+                f"that may be for ever; the cycle is {' -> '.join([*names, names[0]])}; give the "
+                "steps on it an approach with a log, or open the loop"
             )
 
 

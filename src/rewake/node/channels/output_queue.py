@@ -122,6 +122,18 @@ class OutputQueue:
                 break
             self._drop_oldest()
 
+    def forget_unneeded(self) -> None:
+        """Drop what no required subscriber can ask for again."""
+        floor = min(self.needed.values(), default=self.end)
+        # A watermark alone stands at a position without covering it: whoever goes on there may not
+        # have got it.
+        while self._packets and self._packets[self._oldest].end < floor:
+            self._drop_oldest()
+
+    def left_behind(self) -> list[int]:
+        """Connections that are owed what has left memory."""
+        return [key for key, cursor in self._cursors.items() if self._behind(cursor)]
+
     def forget_stored(self) -> None:
         """Drop what exceeds the memory allowed; it can be read back from the log."""
         while self.bytes > self._memory_bytes and len(self._packets) > 1:
@@ -138,6 +150,17 @@ class OutputQueue:
     def has_room(self) -> bool:
         """Whether memory allows for more (for outputs that are not in a log)."""
         return self.bytes < self._memory_bytes
+
+    @property
+    def has_room_unless_taken(self) -> bool:
+        """Whether memory allows for more, or all is taken by those who may ask for it again.
+
+        Who has got everything and needs it still waits for more: to wait for it would be for ever.
+        """
+        if self.has_room:
+            return True
+        connected = {each.name for each in self._cursors.values() if each.required}
+        return self.lag() == 0 and connected >= self.needed.keys()
 
     # --- subscribers -------------------------------------------------------------------------
 

@@ -33,10 +33,10 @@ class Forgetful(UnderApproach):
     def _leave(
         self, turn: Turn, rows: int, watermark: int | None, note: Note | None
     ) -> list[NodeCommand]:
-        commands = self._forward(turn.outputs, rows, watermark)
+        commands = self._send(turn.outputs, rows, watermark)
         return commands if note is None else commands + self._tell_producers([note])
 
-    def _forward(self, outputs: Emissions, rows: int, watermark: int | None) -> list[NodeCommand]:
+    def _send(self, outputs: Emissions, rows: int, watermark: int | None) -> list[NodeCommand]:
         if not rows and watermark is None:
             return []
         start, self.end = self.end, self.end + rows

@@ -41,6 +41,7 @@ from rewake.recovery.approach import (
     NOTHING,
     RESULTS_OUTPUT,
     Emit,
+    Recovery,
     Turn,
     by_port,
     result_sections,
@@ -62,7 +63,7 @@ __all__ = [
 MANY_FRAMES = 65_536
 
 
-class ContinuousEventualCheckpointing:
+class ContinuousEventualCheckpointing(Recovery):
     """One operator under CEC, driven turn by turn by a host.
 
     `emit` makes a fragment's outputs of the operator's results; without one, results go to output 0

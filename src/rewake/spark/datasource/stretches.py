@@ -41,15 +41,14 @@ _BATCH_ROWS: Final = 1 << 17
 _BATCH_BYTES: Final = 32 << 20
 
 
+@dataclass
 class Stretch(InputPartition):
     """The positions from `first` up to but not including `end` of one shard."""
 
-    def __init__(self, shard: Shard, log_id: int, first: int, end: int) -> None:
-        super().__init__((shard, log_id, first, end))
-        self.shard = shard
-        self.log_id = log_id
-        self.first = first
-        self.end = end
+    shard: Shard
+    log_id: int
+    first: int
+    end: int
 
 
 # --- planning --------------------------------------------------------------------------------
