@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.log.frame import Frame, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
@@ -48,7 +48,6 @@ __all__ = [
     "default_approach",
     "guarantee_of",
     "register",
-    "result_sections",
     "rows_in",
 ]
 
@@ -299,8 +298,3 @@ def by_port(outcome: Outcome) -> Emissions:
 def rows_in(outputs: Emissions) -> int:
     """How many tuples, over all outputs: a log's positions count these."""
     return sum(int(batch.num_rows) for _, batch in outputs)
-
-
-def result_sections(outputs: Emissions) -> list[Section]:
-    """One section of a frame for each output that has tuples."""
-    return [Section(SectionKind.RESULTS, batch.serialize(), output) for output, batch in outputs]

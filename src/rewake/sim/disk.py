@@ -13,7 +13,7 @@ from rewake.log.files.lineage import Lineage, LogRecord, check_record
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.writing.commands import Command, Rotate, Sync, Write
 from rewake.log.writing.flight import Limits, State
 from rewake.log.writing.host import DirectWriter
@@ -141,7 +141,7 @@ class TimedLog:
     def trim(self, before: int) -> None:
         """Frames below this sequence may go."""
         try:
-            trim((self._store,), Needs({"": before}), Retention(max_bytes=0))
+            trim((self._store,), before, Retention(max_bytes=0))
             self._reader.reload()
         except StorageFault:
             return  # another time, when there is room again

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rewake.log.frame import TurnRecord, decode_frame, encode_frame
+from rewake.log.results import result_batch, result_sections
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Sum
@@ -24,10 +25,8 @@ from rewake.recovery.approach import (
     approaches,
     guarantee_of,
     register,
-    result_sections,
     rows_in,
 )
-from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 

@@ -9,9 +9,6 @@ the next attempt reads the positions first, and finds out.  A predecessor that s
 a sink raises its epoch, and a commit under another epoch is refused (`Fenced`); PostgreSQL also
 ends the predecessor's session, so that it holds no locks.  The database is away: `commit` raises
 `Unavailable`, what was written is kept in memory, and commit can be called again.
-
-The host must write each channel's stream events in order, from `position(channel)` or before; what
-is committed already is left out.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rewake.connectors.channels import ChannelWriter, Reach
 from rewake.connectors.cutting import check_shard, schema_json
 from rewake.connectors.databases.calls import WAIT_SECONDS, Call, Caller
 from rewake.connectors.databases.positions import SinkRecord
@@ -33,10 +31,8 @@ from rewake.model.errors import (
     SchemaMismatch,
     Unavailable,
     UsageError,
-    WriterFailed,
 )
 from rewake.model.names import checked_name
-from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.expressions.compiler import no_column
 from rewake.operators.lookups import distinct_rows
@@ -125,12 +121,6 @@ class SqlSink:
             raise SchemaMismatch(f"sink {self.name!r}: {error}") from error
 
 
-@dataclass(slots=True)
-class _Channel:
-    committed: int = 0
-    taken: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Sealed:
     """What one commit writes: tuples, and where each channel then is, from where."""
@@ -139,16 +129,12 @@ class _Sealed:
     moves: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class SqlSinkWriter:
-    """One shard's end of a sink into a database.
-
-    Invariant: per channel, what is in the database reaches to `position`; what is sealed and what
-    waits follow.
-    """
+class SqlSinkWriter(ChannelWriter):
+    """One shard's end of a sink into a database."""
 
     def __init__(self, sink: SqlSink, shard: int, shards: int, schema: pa.Schema) -> None:
+        super().__init__(f"sink {sink.name!r}", schema)
         self._sink = sink
-        self._schema = schema
         self._shards = shards
         self._record = SinkRecord(sink.name, shard)
         database = sink.database
@@ -156,48 +142,20 @@ class SqlSinkWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._sealed: _Sealed | None = None
         self._call: Call[None] | None = None
-        self._failure: Exception | None = None
         try:
             self._epoch, positions = self._await(self._caller.start(self._claim))
         except BaseException:
             self._caller.close()
             raise
-        self._channels = {
-            channel: _Channel(position, position) for channel, position in positions.items()
-        }
-
-    def position(self, channel: int) -> int:
-        """Input of this channel up to here (exclusive) is committed."""
-        return self._channels[channel].committed if channel in self._channels else 0
-
-    def write(self, channel: int, event: StreamEvent) -> None:
-        """Take a stream event; it counts when a later `commit` returns."""
-        self._check_usable()
-        each = self._channels.setdefault(channel, _Channel())
-        fresh = event.since(each.taken)
-        if fresh is None:
-            return
-        assert fresh.start == each.taken, (
-            f"channel {channel} goes on at {each.taken}, not at {fresh.start}"
-        )
-        if fresh.batch.num_rows:
-            self._waiting.append(self._fitting(fresh.batch))
-        each.taken = fresh.end
+        for channel, position in positions.items():
+            self._channels[channel] = Reach(position, position)
 
     def commit(self, wait_seconds: float = WAIT_SECONDS) -> None:
         """Make all that was written durable and visible, in one transaction.
 
         `Unavailable` when the database has not done so yet: call it again after a while.
         """
-        self._check_usable()
-        try:
-            while self._sealed is not None or self._seal():
-                self._publish(wait_seconds)
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._failure = error
-            raise
+        self._commit(lambda: self._publish(wait_seconds))
 
     def close(self) -> None:
         """Hang up; what was not committed is forgotten."""
@@ -205,8 +163,12 @@ class SqlSinkWriter:
 
     # --- one commit --------------------------------------------------------------------------
 
+    def _hold(self, channel: int, batch: pa.RecordBatch) -> None:  # noqa: ARG002 - all as one
+        self._waiting.append(batch)
+
     def _seal(self) -> bool:
-        """Decide what the next commit holds; False when there is nothing."""
+        if self._sealed is not None:
+            return True
         moves = {
             channel: (each.committed, each.taken)
             for channel, each in self._channels.items()
@@ -293,23 +255,6 @@ class SqlSinkWriter:
             except Unavailable:
                 if time.monotonic() >= end:
                     raise
-
-    # --- what it refuses ---------------------------------------------------------------------
-
-    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not batch.schema.equals(self._schema):
-            raise SchemaMismatch(
-                f"sink {self._sink.name!r} takes {schema_json(self._schema)}, not "
-                f"{schema_json(batch.schema)}; open it with the columns of its stream"
-            )
-        return batch
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise WriterFailed(
-                f"sink {self._sink.name!r} has stopped: {self._failure}; open it again to go on "
-                "from what is committed"
-            ) from self._failure
 
 
 def _last_of_each(rows: pa.Table, key: tuple[str, ...], sink: str) -> pa.Table:

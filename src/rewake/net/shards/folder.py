@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rewake.log.files.layout import DESCRIPTOR, claim_epoch
-from rewake.log.files.sealed import sealed, unsealed_or_plain
+from rewake.log.files.sealed import sealed, unsealed
 from rewake.model.errors import DamagedData, DamagedLog, OtherOperator, StorageFault, UsageError
 from rewake.net.queries.ancestry import Process
 from rewake.net.wire.authentication import TOKEN_BYTES, Token
@@ -127,7 +127,7 @@ class ShardFolder:
         """What `operator.json` says, or None."""
         path = self.path / "operator.json"
         try:
-            stored = unsealed_or_plain(path.read_bytes(), str(path), "restore it")
+            stored = unsealed(path.read_bytes(), str(path), "restore it")
         except FileNotFoundError:
             return None
         except DamagedData as error:

@@ -44,7 +44,8 @@ from rewake.net.watcher import watcher
 from rewake.net.wire.addresses import is_wildcard, leave_unpaced
 from rewake.net.wire.doorway import Doorway
 from rewake.node.messages import Address
-from rewake.node.micro_batches.shard_batches import BatchIdentity, BatchRecord
+from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.operators.row_digest import RowDigest
 from rewake.stores.private import private_opener
 
