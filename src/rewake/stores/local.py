@@ -8,10 +8,8 @@ time, so that a reader never holds on to a file that was replaced or deleted.
 
 Of what was synced the newest `CACHED_BYTES` stay in the system's cache; older pages are given back.
 A log is written once and seldom read, and its pages would crowd out everybody else's.  Besides,
-pages that are used again are never dearer: on a virtual machine, whose memory comes from the host
-page by page, a write and sync of 4 MB took 3.7 ms and 0.4 ns of processor a byte, round after
-round; with all pages kept 3.4 to 24 ms and 0.4 to 4.3 ns, by whether the host had to find new ones
-(512 MB in each of seven rounds, in turns).
+pages that are used again are never dearer: those of a virtual machine come from its host one by one
+(docs/figures.md has what that costs).
 """
 
 import errno
