@@ -9,10 +9,10 @@ from typing import Final
 from fuzz.checksums import repaired
 from fuzz.inputs import DELETE, OVERWRITE, REPAIR, TRUNCATE, Edit
 from rewake.log.log import Log
-from rewake.log.memory import Choices, MemoryStore
 from rewake.log.retention import Retention, trim
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits, Mode
+from rewake.sim.memory import Choices, MemoryStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 

@@ -10,10 +10,10 @@ from log_vocabulary import Oracle, OracleWriter, read_numbers
 from rewake.log.files.claims import owns
 from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.retention import Retention, trim
 from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import Fenced, NotALog
+from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
 SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))
 STATES_PER_SCRIPT = int(9_000 * SCALE)

@@ -11,12 +11,12 @@ from rewake.log.files.layout import DESCRIPTOR, FLOOR, MARK, STRIPE, segment_id
 from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.frame import Section, SectionKind, TurnRecord, decode_frame, encode_frame
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedFrame, DamagedLog, NotALog, UnsupportedVersion
+from rewake.sim.memory import MemoryStore
 
 STRIDE = max(1, int(1 / float(os.environ.get("REWAKE_CRASH_SCALE", "1"))))
 

@@ -11,12 +11,12 @@ from rewake.log.files.layout import MARK, segment_id
 from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedLog, NotALog
+from rewake.sim.memory import MemoryStore
 
 Files = dict[str, bytes]
 Moment = tuple[Files, ...]

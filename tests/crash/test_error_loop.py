@@ -12,7 +12,6 @@ import pytest
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.log import Log
-from rewake.log.memory import Choices, Fate, Faults, MemoryStore
 from rewake.log.retention import Retention, trim
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
@@ -23,6 +22,7 @@ from rewake.model.errors import (
     StorageFull,
     WriterFailed,
 )
+from rewake.sim.memory import Choices, Fate, Faults, MemoryStore
 
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
 EVERYTHING = (

@@ -6,7 +6,6 @@ from log_vocabulary import number_of, read_numbers, sample_turn
 from rewake.log.files.layout import FLOOR, segment_id
 from rewake.log.files.lineage import Lineage, LogRecord, check_record
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.reading.reader import LogReader
 from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
@@ -14,6 +13,7 @@ from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import Fenced, HistoryMismatch, OutOfRange, TakenBack
 from rewake.node.channels.origins import check_origin
+from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
 SMALL = Limits(segment_bytes=600, index_interval=200)
 

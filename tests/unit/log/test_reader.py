@@ -8,11 +8,11 @@ from log_vocabulary import number_of, sample_turn
 from rewake.log.files.layout import segment_id
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.retention import Retention, trim
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedLog, OutOfRange, UsageError
+from rewake.sim.memory import MemoryStore
 
 SMALL = Limits(segment_bytes=1500, index_interval=400)
 COUNT = 60

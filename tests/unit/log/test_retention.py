@@ -5,11 +5,11 @@ from log_vocabulary import number_of, read_numbers, sample_turn
 
 from rewake.log.files.layout import segment_id
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.retention import Retention, trim
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
+from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
 UNNEEDED = Retention(max_bytes=0)
 

@@ -9,7 +9,6 @@ from log_vocabulary import number_of, sample_turn
 
 from rewake.log.files.layout import claim_name
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore
 from rewake.log.retention import Retention
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
@@ -23,6 +22,7 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
+from rewake.sim.memory import Faults, MemoryStore
 from rewake.stores import LogWriter, create_log, open_log_reader, open_log_writer
 
 SMALL = Limits(segment_bytes=4000, index_interval=1000, batch_frames=8)
