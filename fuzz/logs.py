@@ -9,10 +9,10 @@ from typing import Final
 from fuzz.checksums import repaired
 from fuzz.inputs import DELETE, OVERWRITE, REPAIR, TRUNCATE, Edit
 from rewake.log.log import Log
-from rewake.log.memory import Choices, MemoryStore
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits, Mode
+from rewake.sim.memory import Choices, MemoryStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -77,7 +77,7 @@ def _trimmed() -> Files:
     stores = _new(1)
     _write(stores, 0, 24, Mode.STABLE).close()
     _write(stores, 24, 3, Mode.STABLE).close()
-    trim(stores, Needs(), Retention(max_bytes=0))
+    trim(stores, None, Retention(max_bytes=0))
     return _files(stores)
 
 

@@ -52,12 +52,12 @@ from rewake.log.frame import (
     frame_length_before,
 )  # fmt: skip
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.reading.reader import LogReader
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import NotALog, RewakeError, UnsupportedVersion
 from rewake.model.stream_event import StreamEvent
+from rewake.sim.memory import MemoryStore
 
 if TYPE_CHECKING:
     from rewake.net.wire.authentication import Handshake

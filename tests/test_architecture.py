@@ -59,6 +59,11 @@ def called(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.func.id, node.lineno
 
 
+def attributes(code: str) -> set[str]:
+    """Return all names that stand behind a dot."""
+    return {node.attr for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)}
+
+
 def test_the_layers_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every contract of pyproject.toml is kept; `lint-imports` says which one is not."""
     monkeypatch.chdir(ROOT)
@@ -87,6 +92,16 @@ def test_the_pure_core_has_no_effects(path: Path) -> None:
     ]
     opens = [(name, line) for name, line in called(tree) if name in {"open", "print", "input"}]
     assert effects + opens == []
+
+
+def test_the_stores_alone_make_bytes_durable() -> None:
+    """Everybody else goes through them; the doctor measures what it costs."""
+    syncing = {path for path in FILES if {"fsync", "fdatasync"} & attributes(path.read_text())}
+    assert {name_of(path) for path in syncing} == {
+        "cli/findings.py",
+        "stores/local.py",
+        "stores/small_files.py",
+    }
 
 
 @pytest.mark.parametrize(

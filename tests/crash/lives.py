@@ -10,10 +10,10 @@ import strength
 from rewake.log.files.claims import owns
 from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore, PowerLost
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import Fenced, NotALog
+from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
 STATES_PER_SCRIPT = 9_000 * strength.SCALE
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
@@ -79,10 +79,10 @@ def trims(stores: Stores, oracle: Oracle) -> None:
     writer = open_writer(stores, oracle)
     append(writer, range(9))
     oracle.trimmed = 5
-    trim(stores, Needs(recovery=5), Retention(max_bytes=0))
+    trim(stores, 5, Retention(max_bytes=0))
     append(writer, range(9, 12))
     oracle.trimmed = 9
-    trim(stores, Needs(recovery=9), Retention(max_bytes=0))
+    trim(stores, 9, Retention(max_bytes=0))
 
 
 def closes_and_reopens(stores: Stores, oracle: Oracle) -> None:
@@ -143,13 +143,13 @@ def goes_back_to_the_floor(stores: Stores, oracle: Oracle) -> None:
     create(stores)
     append(open_writer(stores, oracle), range(14))
     oracle.trimmed = 8
-    floor = trim(stores, Needs(recovery=8), Retention(max_bytes=0)).floor
+    floor = trim(stores, 8, Retention(max_bytes=0)).floor
     assert 0 < floor <= 8
     writer = go_back(stores, oracle, floor)
     append(writer, range(20, 26))
-    trim(stores, Needs(recovery=floor), Retention(max_bytes=0))  # what was taken back goes
+    trim(stores, floor, Retention(max_bytes=0))  # what was taken back goes
     oracle.trimmed = floor + 4
-    trim(stores, Needs(recovery=floor + 4), Retention(max_bytes=0))
+    trim(stores, floor + 4, Retention(max_bytes=0))
     append(writer, range(26, 27))
 
 

@@ -11,12 +11,12 @@ from rewake.log.files.layout import DESCRIPTOR, FLOOR, MARK, STRIPE, segment_id
 from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.frame import Section, SectionKind, TurnRecord, decode_frame, encode_frame
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedFrame, DamagedLog, NotALog, UnsupportedVersion
+from rewake.sim.memory import MemoryStore
 
 
 def places(data: bytes) -> range:
@@ -87,7 +87,7 @@ def striped_log() -> tuple[dict[str, bytes], ...]:
         for number in range(epoch * 12, epoch * 12 + 12):
             writer.append(sample_turn(number))
         writer.close()
-    trim(stores, Needs(recovery=9), Retention(max_bytes=0))
+    trim(stores, 9, Retention(max_bytes=0))
     return tuple({name: s.read(name, 0, 1 << 20) for name in s.names()} for s in stores)
 
 

@@ -11,12 +11,12 @@ from rewake.log.files.layout import MARK, segment_id
 from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedLog, NotALog
+from rewake.sim.memory import MemoryStore
 
 Files = dict[str, bytes]
 Moment = tuple[Files, ...]
@@ -40,7 +40,7 @@ class Life:
         for life in range(lives):
             self.live(life, closed=closed)
         if trimmed:
-            trimming = trim(self._stores, Needs(recovery=trimmed), Retention(max_bytes=0))
+            trimming = trim(self._stores, trimmed, Retention(max_bytes=0))
             assert trimming.segments > 0
             self.first = trimming.floor
         if back:

@@ -12,8 +12,7 @@ import pytest
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.log import Log
-from rewake.log.memory import Choices, Fate, Faults, MemoryStore
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
     LogExists,
@@ -23,6 +22,7 @@ from rewake.model.errors import (
     StorageFull,
     WriterFailed,
 )
+from rewake.sim.memory import Choices, Fate, Faults, MemoryStore
 
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
 EVERYTHING = (
@@ -57,7 +57,7 @@ def life_of_a_log(stores: list[MemoryStore], oracle: Oracle, mode: Mode) -> None
     for number in range(6):
         append_with_patience(writer, number)
     oracle.trimmed = 4
-    trim(stores, Needs(recovery=4), Retention(max_bytes=0))
+    trim(stores, 4, Retention(max_bytes=0))
     append_with_patience(writer, 6)
     writer.close()
     writer = OracleWriter(stores, mode=mode, limits=SMALL).watch(oracle)

@@ -23,10 +23,10 @@ from rewake.log.files import claims
 from rewake.log.files.layout import MARK
 from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.log import Log
-from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.reading import view
 from rewake.log.reading.chain import UNSEALED, Seals
 from rewake.model.errors import Fenced, RewakeError, TakenBack
+from rewake.sim.memory import Choices, Faults, MemoryStore, PowerLost
 
 
 def begun(stripes: int) -> tuple[Stores, Oracle]:

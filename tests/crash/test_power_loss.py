@@ -25,8 +25,8 @@ from lives import (
 
 import strength
 from rewake.log.log import Log
-from rewake.log.memory import Choices, Faults, PowerLost
 from rewake.model.errors import NotALog
+from rewake.sim.memory import Choices, Faults, PowerLost
 
 ALL = [*SCRIPTS, *GOING_BACK]
 

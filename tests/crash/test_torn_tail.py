@@ -13,9 +13,9 @@ from rewake.log.files.mark import RUNNING_SLOTS, SLOT_SIZE
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import decode_header
 from rewake.log.log import Log
-from rewake.log.memory import Choices, MemoryStore
 from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import DamagedLog
+from rewake.sim.memory import Choices, MemoryStore
 
 # Every byte is a cut, and every cut reads the log again: cost grows with the square.
 LOG_BYTES = (66 if strength.WHOLE else 24) << 10

@@ -13,10 +13,10 @@ from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 import strength
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.verify import verify
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import Fenced
+from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
 

@@ -11,15 +11,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rewake.log.frame import Frame, SectionKind, decode_frame, encode_frame
+from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Count, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import CountWindow, TimeWindow, count_window
-from rewake.recovery.eventual.engine import (
-    ContinuousEventualCheckpointing,
-    Turn,
-    result_batch,
-)
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing, Turn
 from rewake.recovery.eventual.reading import construct, unpack_parts
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
 

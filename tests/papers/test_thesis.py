@@ -5,11 +5,11 @@ from log_vocabulary import number_of, sample_turn
 from paper_vocabulary import Process
 
 from rewake.log.log import Log
-from rewake.log.memory import Choices, MemoryStore
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.operators.windows.specs import count_window
 from rewake.recovery.policies.shots import ShotsPolicy
+from rewake.sim.memory import Choices, MemoryStore
 
 SMALL = Limits(segment_bytes=600, index_interval=200)
 

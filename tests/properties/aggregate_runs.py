@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from aggregate_cases import IMMORTAL, Case, Life
 
 from rewake.log.frame import Frame, TurnRecord, decode_frame, encode_frame
+from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate import user_accumulator
 from rewake.operators.columns import keys as key_columns
@@ -23,7 +24,6 @@ from rewake.recovery.eventual.engine import (
     LATE_OUTPUT,
     RESULTS_OUTPUT,
     ContinuousEventualCheckpointing,
-    result_batch,
 )
 
 # How many cases the running test has been through, by what happened in them.

@@ -23,13 +23,13 @@ from aggregate_runs import ListedFrames, bytes_of
 from hypothesis import strategies as st
 from program_cases import ProgramLife, check_recorded
 
+from rewake.log.results import result_batch
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.expressions.expression import expression
 from rewake.operators.fragment import FragmentProgram, OutputRoute
 from rewake.operators.join import state as join_state
 from rewake.operators.join.operator import Join, JoinSpec
 from rewake.recovery.approach import Recovery, approach_named
-from rewake.recovery.eventual.engine import result_batch
 
 _EPOCH = dt.datetime(1970, 1, 1)
 HOWS = ("inner", "left", "right", "full", "semi", "anti")

@@ -17,6 +17,7 @@ from aggregate_runs import ListedFrames, events, forgetting
 from hypothesis import strategies as st
 
 from rewake.log.frame import Frame
+from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.expressions.expression import ArrowFunction
 from rewake.operators.fragment import (
@@ -29,7 +30,6 @@ from rewake.operators.fragment import (
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS
 from rewake.recovery.approach import Recovery, approach_named
-from rewake.recovery.eventual.engine import result_batch
 
 # --- steps -----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from program_cases import SETTINGS
 
 from rewake.log.frame import Frame
+from rewake.log.results import result_batch
 from rewake.model.errors import DamagedData
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.columns.arrays import Int32s
@@ -36,10 +37,7 @@ from rewake.operators.stateful import (
 )
 from rewake.operators.stateless import plain_schema
 from rewake.recovery.approach import Recovery, approach_named, by_port
-from rewake.recovery.eventual.engine import (
-    ContinuousEventualCheckpointing,
-    result_batch,
-)
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
 Entry = tuple[int, tuple[Any, ...]] | None

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from aggregate_runs import ListedFrames
 
+from rewake.log.results import result_batch
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.expressions.expression import expression
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.join.operator import JoinSpec
 from rewake.recovery.approach import approach_named
-from rewake.recovery.eventual.engine import result_batch
 
 TUPLES, EVENT, WITHIN, SLACK = 20_000, 1_000, 100, 60
 EXPECTED = """

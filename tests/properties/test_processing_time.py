@@ -22,12 +22,12 @@ from rewake.graph.plan.plan import NodePlan
 from rewake.graph.query import Query
 from rewake.log.columns import unpack_columns
 from rewake.log.frame import SectionKind
+from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
 from rewake.node.commands import Append, Connect, Finish
 from rewake.node.messages import Packet
 from rewake.node.node import Node
 from rewake.recovery.approach import approach_named
-from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("at", pa.int64())])

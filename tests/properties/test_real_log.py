@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.log import Log
-from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits, Mode
+from rewake.sim.memory import Choices, Faults, MemoryStore, PowerLost
 
 # Several segments and index entries even for a short stream.
 SMALL = Limits(segment_bytes=2000, index_interval=500, sync_bytes=1500)

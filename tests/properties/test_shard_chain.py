@@ -6,7 +6,8 @@ from aggregate_cases import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewake.node.micro_batches.shard_batches import BatchIdentity, BatchRecord, ShardBatches
+from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchRecord, ShardBatches
 from rewake.node.micro_batches.shard_chain import NO_CHAIN, Past, ShardEnd, fits, link, strangers
 from rewake.operators.row_digest import RowDigest
 

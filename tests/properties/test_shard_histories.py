@@ -19,12 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rewake.model.errors import UsageError
-from rewake.node.micro_batches.shard_batches import (
-    BatchIdentity,
-    BatchRecord,
-    Decision,
-    ShardBatches,
-)
+from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchRecord, Decision, ShardBatches
 from rewake.node.micro_batches.shard_chain import strangers
 from rewake.operators.row_digest import RowDigest
 

@@ -23,6 +23,7 @@ from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.log import Log
 from rewake.log.reading.scan import Window, headers_in
+from rewake.log.results import result_batch
 from rewake.log.store import Store
 from rewake.log.verify import LogReport, SegmentReport, verify
 from rewake.model.errors import (
@@ -37,7 +38,7 @@ from rewake.model.stream_event import TIME_LIMIT, told_by
 from rewake.node.coordinator.state import STATE_FILE
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.aggregate.spec_json import spec_from_json
-from rewake.recovery.eventual.engine import RESULTS_OUTPUT, result_batch
+from rewake.recovery.eventual.engine import RESULTS_OUTPUT
 from rewake.recovery.eventual.reading import EventualCheckpoint, construct, unpack_parts
 from rewake.stores.edge import local_stores
 

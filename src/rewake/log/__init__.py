@@ -3,7 +3,7 @@
 Pure: files, threads, clocks and random numbers are reached only through a `Store` and a host.
 
     frame, columns      the record of one turn, and its payloads
-    store, memory       the interface to storage; a model of it that loses power
+    store               the interface to storage
     files/              what the files hold, byte by byte
     reading/            which bytes are the log, and its frames in order
     writing/            the writer as a machine, and what a host owes to it

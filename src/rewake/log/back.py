@@ -9,6 +9,7 @@ seal counts more than any older mark, index or segment (see `survey` and `chain`
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rewake.log.files.damage import damaged, missing_frame
 from rewake.log.files.mark import Frontier, StripeEnd
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import FrameHeader
@@ -17,7 +18,7 @@ from rewake.log.reading.scan import Window, frames_in
 from rewake.log.reading.survey import Survey
 from rewake.log.recover import Recovered
 from rewake.log.store import Store
-from rewake.model.errors import DamagedFrame, DamagedLog, OutOfRange
+from rewake.model.errors import DamagedFrame, OutOfRange
 
 __all__ = ["frontier_before", "refuse_trimmed"]
 
@@ -61,7 +62,7 @@ def frontier_before(
     behind = [each.behind for each in walked if each.behind is not None]
     position = next((each.position for each in behind if each.sequence == sequence), None)
     if position is None:
-        raise _missing(walked[0].end.segment.name, sequence)
+        raise missing_frame(walked[0].end.segment.name, sequence)
     return Frontier(
         sequence,
         position,
@@ -94,21 +95,10 @@ def _walk(store: Store, segment: LiveSegment, sequence: int, log_id: int) -> _Wa
             offset = begin + header.length
             timestamp = max(timestamp, header.timestamp)
     except DamagedFrame as error:
-        raise DamagedLog(
-            f"segment {name} is damaged at byte {offset}, before frame {sequence}: {error}; "
-            "restore the segment from a copy, or see what can be saved with `rewake inspect log "
-            "PATH`",
-            segment=name,
-            offset=offset,
-            sequence=sequence,
+        raise damaged(
+            f"segment {name} is damaged at byte {offset}, before frame {sequence}: {error}",
+            name,
+            offset,
+            sequence,
         ) from error
     return _Walked(StripeEnd(segment.id, offset), timestamp, None)
-
-
-def _missing(segment: str, sequence: int) -> DamagedLog:
-    return DamagedLog(
-        f"frame {sequence} is missing from the log, near segment {segment}; see what can be saved "
-        "with `rewake inspect log PATH`",
-        segment=segment,
-        sequence=sequence,
-    )

@@ -167,20 +167,9 @@ class Frame(NamedTuple):
         return None
 
 
-def encode_frame(
-    turn: TurnRecord, *, log_id: int, epoch: int, sequence: int, position: int, durable: int
-) -> bytes:
-    """The bytes of one frame, as `frame_parts` gives them in pieces."""
-    return b"".join(
-        frame_parts(
-            turn,
-            log_id=log_id,
-            epoch=epoch,
-            sequence=sequence,
-            position=position,
-            durable=durable,
-        )
-    )
+def encode_frame(turn: TurnRecord, **place: int) -> bytes:
+    """The bytes of one frame, whose pieces `frame_parts` gives."""
+    return b"".join(frame_parts(turn, **place))
 
 
 def frame_parts(

@@ -17,6 +17,7 @@ first makes what it is about to adopt durable, and reads it back from the medium
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rewake.log.files.damage import damaged
 from rewake.log.files.mark import Frontier, StripeEnd
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import FrameHeader, frame_length_before
@@ -181,13 +182,12 @@ def _from_mark(chain: Chain, end: StripeEnd, start: Frontier) -> Chain:
 
 
 def _missing(end: StripeEnd, start: Frontier) -> DamagedLog:
-    return DamagedLog(
+    return damaged(
         f"segment {end.segment.name} is missing, though the mark says that the log is durable up "
-        f"to sequence {start.sequence} in it; restore it from a copy, or see what can be saved "
-        "with `rewake inspect log PATH`",
-        segment=end.segment.name,
-        offset=0,
-        sequence=end.segment.first_sequence,
+        f"to sequence {start.sequence} in it",
+        end.segment.name,
+        0,
+        end.segment.first_sequence,
     )
 
 
@@ -235,11 +235,10 @@ def _lost(
     segment: str, offset: int, sequence: int, reason: str, proven: int | None = None
 ) -> DamagedLog:
     known = f"all frames below {proven} were durable" if proven else "frames there were durable"
-    return DamagedLog(
-        f"segment {segment} is damaged at byte {offset}, sequence {sequence}: {reason}, but "
-        f"{known}; restore the segment from a copy, or see what can be saved with "
-        "`rewake inspect log PATH`",
-        segment=segment,
-        offset=offset,
-        sequence=sequence,
+    place = f"byte {offset}, sequence {sequence}"
+    return damaged(
+        f"segment {segment} is damaged at {place}: {reason}, but {known}",
+        segment,
+        offset,
+        sequence,
     )

@@ -10,8 +10,8 @@ The floor never passes what a consumer or recovery still needs, nor the segments
 anchor names (see `mark`): after power loss recovery begins there.  So the newest segment stays.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -24,25 +24,7 @@ from rewake.log.reading.view import View, Viewer
 from rewake.log.store import Store
 from rewake.model.stream_event import TIME_LIMIT, told_by
 
-__all__ = ["KEEP_NOTHING", "Needs", "Retention", "Trimmed", "floor_for", "trim"]
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What must stay: the first sequence or position that each consumer still needs."""
-
-    sequences: Mapping[str, int] = field(default_factory=dict)
-    positions: Mapping[str, int] = field(default_factory=dict)
-    recovery: int | None = None  # the oldest sequence that recovery would read
-
-    def allow(self, header: SegmentHeader) -> bool:
-        """Whether everything before this segment's first frame may go."""
-        sequence = header.id.first_sequence
-        return (
-            all(sequence <= needed for needed in self.sequences.values())
-            and all(header.position <= needed for needed in self.positions.values())
-            and (self.recovery is None or sequence <= self.recovery)
-        )
+__all__ = ["KEEP_NOTHING", "Retention", "Trimmed", "floor_for", "trim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +57,13 @@ class Trimmed(NamedTuple):
     bytes: int
 
 
-def floor_for(view: View, needs: Needs, retention: Retention, *, anchored: int) -> int:
+def floor_for(view: View, needed: int | None, retention: Retention, *, anchored: int) -> int:
     """The highest floor that is allowed; `anchored` is the highest that the anchor allows."""
+    highest = anchored if needed is None else min(anchored, needed)
     kept = sum(_live_bytes(view, stripe) for stripe in range(len(view.chains)))
     floor, latest, freed = view.floor, _latest_time(view), 0
     for header, size in _candidates(view):
-        if header.id.first_sequence > anchored or not needs.allow(header):
+        if header.id.first_sequence > highest:
             break
         freed += size
         # Of what has no time nobody knows the age; it goes with the first behind it that is old.
@@ -104,9 +87,9 @@ def _latest_time(view: View) -> int:
 
 
 def trim(
-    stores: Sequence[Store], needs: Needs, retention: Retention, *, epoch: int | None = None
+    stores: Sequence[Store], needed: int | None, retention: Retention, *, epoch: int | None = None
 ) -> Trimmed:
-    """Delete what may go.  One trimmer at a time: the log's owner.
+    """Delete what may go: nothing from the sequence `needed` on.  One trimmer at a time: the owner.
 
     With its `epoch`, Fenced when it is the owner no more: what it would trim, a successor may have
     gone back to.
@@ -117,7 +100,7 @@ def trim(
     if anchor.is_first:
         return Trimmed(view.floor, 0, 0)
     anchored = min(end.segment.first_sequence for end in anchor.durable.ends)
-    floor = floor_for(view, needs, retention, anchored=anchored)
+    floor = floor_for(view, needed, retention, anchored=anchored)
     if floor > view.floor:
         publish_floor(stores[0], log_id=log_id, sequence=floor, epoch=epoch)
     segments = size = 0

@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
-from rewake.log.frame import Frame, Section, SectionKind
+from rewake.log.frame import Frame
 from rewake.model.errors import UsageError
 from rewake.operators.classes import OperatorClass
 from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
@@ -55,7 +55,6 @@ __all__ = [
     "default_approach",
     "guarantee_behind",
     "register",
-    "result_sections",
     "rows_in",
 ]
 
@@ -235,8 +234,3 @@ def by_port(outcome: Outcome) -> Emissions:
 def rows_in(outputs: Emissions) -> int:
     """How many tuples, over all outputs: a log's positions count these."""
     return sum(int(batch.num_rows) for _, batch in outputs)
-
-
-def result_sections(outputs: Emissions) -> list[Section]:
-    """One section of a frame for each output that has tuples."""
-    return [Section(SectionKind.RESULTS, batch.serialize(), output) for output, batch in outputs]

@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.log.frame import Section, SectionKind, TurnRecord
+from rewake.log.results import result_sections
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.columns.arrays import Array
 from rewake.operators.stateful import NO_IDS, Emissions, StoredParts, open_slots
-from rewake.recovery.approach import result_sections, rows_in
+from rewake.recovery.approach import rows_in
 from rewake.recovery.eventual.reading import pack_metadata, pack_parts
 from rewake.recovery.packing import pack_tightly
 from rewake.recovery.self_contained.engine import OperatorFactory, SelfContained

@@ -2,7 +2,8 @@
 
     world      the clock, the scheduler, processes, the story of what happened
     network    connections between processes: ordered, delayed, broken, partitioned
-    disk       a log's writer on a disk in memory that is slow, full, broken or loses power
+    memory     a store in memory that knows what power loss may do to it
+    disk       a log's writer on such a disk that is slow, full, broken or loses power
     node_host, coordinator_host, client
                the hosts of the pure machines
     launcher   Spark's part: starts what has died again, sometimes twice

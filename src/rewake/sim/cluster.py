@@ -8,7 +8,6 @@ from functools import partial
 
 from rewake.graph.plan.plan import Plan
 from rewake.log.log import Log
-from rewake.log.memory import Choices
 from rewake.log.writing.host import DirectWriter
 from rewake.node.channels.channels import Channels
 from rewake.node.channels.outbox import Outbox
@@ -21,6 +20,7 @@ from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
+from rewake.sim.memory import Choices
 from rewake.sim.network import Network
 from rewake.sim.producer import Producer
 from rewake.sim.scenarios import ProducerScript

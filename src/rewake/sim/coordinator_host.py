@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rewake.log.memory import PowerLost
 from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull
 from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillAttempt, Persist, Tell
 from rewake.node.coordinator.state import STATE_FILE, decode_state, encode_state
 from rewake.node.messages import Address, Failed, Finished, Heartbeat, Peer, Register
+from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:

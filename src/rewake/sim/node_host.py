@@ -16,7 +16,6 @@ from rewake.graph.plan.plan import NodePlan
 from rewake.log.files.lineage import LogRecord
 from rewake.log.files.sealed import sealed, unsealed
 from rewake.log.frame import Frame
-from rewake.log.memory import PowerLost
 from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import Fenced, OutOfRange, StorageFault, WriterFailed
@@ -59,6 +58,7 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 from rewake.sim.disk import TimedLog
+from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:

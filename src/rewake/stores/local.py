@@ -8,10 +8,8 @@ time, so that a reader never holds on to a file that was replaced or deleted.
 
 Of what was synced the newest `CACHED_BYTES` stay in the system's cache; older pages are given back.
 A log is written once and seldom read, and its pages would crowd out everybody else's.  Besides,
-pages that are used again are never dearer: on a virtual machine, whose memory comes from the host
-page by page, a write and sync of 4 MB took 3.7 ms and 0.4 ns of processor a byte, round after
-round; with all pages kept 3.4 to 24 ms and 0.4 to 4.3 ns, by whether the host had to find new ones
-(512 MB in each of seven rounds, in turns).
+pages that are used again are never dearer: those of a virtual machine come from its host one by one
+(docs/figures.md has what that costs).
 """
 
 import errno
@@ -22,7 +20,6 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple
 
 from rewake.log.frame import Buffer
@@ -30,6 +27,7 @@ from rewake.model.errors import NotALog, StorageFault, StorageFull
 from rewake.model.names import checked_name
 from rewake.stores.places import local_path
 from rewake.stores.private import FILE_MODE, make_private_folder, put_right
+from rewake.stores.small_files import sync_folder
 
 __all__ = ["LocalStore"]
 
@@ -66,12 +64,7 @@ class _Reporting(NamedTuple):
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(
             error, FileNotFoundError | FileExistsError
         ):
@@ -296,11 +289,7 @@ def _make_directory(path: Path, *, private: bool) -> None:
             path.mkdir(parents=True, exist_ok=True)
         if there:
             return
-        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
+        sync_folder(path.parent)
     except (FileExistsError, NotADirectoryError) as error:
         raise NotALog(f"{path} cannot be a directory: a file is in its way") from error
     except OSError as error:

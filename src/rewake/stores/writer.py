@@ -12,14 +12,13 @@ callback runs in an I/O thread: it must be short, and must not call the writer.
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from rewake.log.files.claims import current_claim, owns
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.frame import TurnRecord
 from rewake.log.log import AppendPoint
-from rewake.log.retention import Needs, Retention, Trimmed, trim
+from rewake.log.retention import Retention, Trimmed, trim
 from rewake.log.store import Store
 from rewake.log.writing.commands import (
     Command,
@@ -169,14 +168,14 @@ class LogWriter:
                 self._end_rest()
             return self._await(lambda: self._pipeline.durable.sequence >= target, timeout)
 
-    def trim(self, needs: Needs, retention: Retention) -> Trimmed | None:
-        """Delete what nobody needs and the user does not want to keep.
+    def trim(self, needed: int | None, retention: Retention) -> Trimmed | None:
+        """Delete what is before the sequence `needed` and the user does not want to keep.
 
         None when there was no room to say so first, or this is the owner no more: nothing is
         deleted, and the next one may do it.
         """
         try:
-            return trim(self._stores, needs, retention, epoch=self.epoch)
+            return trim(self._stores, needed, retention, epoch=self.epoch)
         except (StorageFull, Fenced):
             return None
 
@@ -210,12 +209,7 @@ class LogWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             self.close()
         except RewakeError:

@@ -17,7 +17,7 @@ from commit_vocabulary import QUERY, commit_numbers
 
 from rewake.connectors.streams.commit import StreamCommit
 from rewake.connectors.streams.folder import open_stream
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 
 
 def main() -> None:

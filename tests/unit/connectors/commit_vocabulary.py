@@ -10,7 +10,7 @@ from rewake.connectors.streams.commit import StreamCommit
 from rewake.connectors.streams.folder import StreamFolder, create_stream, stream_columns
 from rewake.connectors.streams.manifest import StagedFile
 from rewake.connectors.streams.source import StreamSource
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.spark.datasource.staging import Layout, stage
 from rewake.stores import open_log_reader
 

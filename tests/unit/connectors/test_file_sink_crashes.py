@@ -98,7 +98,7 @@ class FaultyFolder(PartFolder):
 
 
 def faulty_writer(folder: Path, fault: Fault) -> FileSinkWriter:
-    return FileSinkWriter(FaultyFolder(folder, fault), SCHEMA, "parquet", 10)
+    return FileSinkWriter(FaultyFolder(folder, fault), SCHEMA, "parquet")
 
 
 def run(writer: FileSinkWriter, until: int) -> None:
@@ -189,7 +189,7 @@ def test_where_tuples_are_from_costs_syncs_once_and_not_for_every_commit(tmp_pat
     """A commit syncs its file and the folder, whether or not the sink is bound."""
     FileSink(tmp_path).open(0, 1, SCHEMA).close()
     counted = Fault(0)
-    writer = FileSinkWriter(CountingFolder(tmp_path, counted), SCHEMA, "parquet", 10)
+    writer = FileSinkWriter(CountingFolder(tmp_path, counted), SCHEMA, "parquet")
     seen = []
     for start in range(0, 40, 10):
         before = counted.seen

@@ -10,7 +10,7 @@ import pytest
 from rewake.connectors.streams.source import StreamSource
 from rewake.log.columns import pack_columns
 from rewake.log.frame import Section, SectionKind, TurnRecord
-from rewake.log.retention import Needs, Retention
+from rewake.log.retention import Retention
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import (
     DamagedFrame,
@@ -197,7 +197,7 @@ def test_what_was_trimmed_is_out_of_range(tmp_path: Path, drained: Callable) -> 
         for number in range(40):
             writer.append(turn([number]))
         writer.flush()
-        writer.trim(Needs(recovery=30), Retention(max_bytes=0))
+        writer.trim(30, Retention(max_bytes=0))
     source = StreamSource(path, "earliest", follow=False)
     first = source.shards[0].first_position
     assert 0 < first <= 30

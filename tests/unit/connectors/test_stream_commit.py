@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from google_crc32c import value as crc32c
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -41,7 +40,6 @@ from rewake.connectors.streams.manifest import (
     rows_of,
 )
 from rewake.connectors.streams.source import StreamSource
-from rewake.log.files.sealed import unsealed
 from rewake.log.frame import SectionKind
 from rewake.model.errors import (
     CheckpointBehindLog,
@@ -53,7 +51,7 @@ from rewake.model.errors import (
     OtherRows,
     UsageError,
 )
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.operators.row_digest import NO_ROWS
 from rewake.operators.shuffle import Shuffle
 from rewake.spark.datasource import staging
@@ -378,22 +376,6 @@ def test_a_manifest_is_read_back_or_refused(stream: StreamFolder) -> None:
     for hostile in (b"", b"[]", b"null", b'{"format": 1}', b"\xff" * 20, b"[" * 100_000):
         with pytest.raises(DamagedLog):
             Manifest.decode(hostile, "commit-3.json")
-
-
-def test_a_manifest_of_an_older_version_is_read(stream: StreamFolder) -> None:
-    """A commit that was cut off before an upgrade is completed after it."""
-    files = tuple(stage_numbers(stream, batch(5)))
-    manifest = Manifest(3, batch(5), Writers(), (1, 2, 3), files)
-    body = unsealed(manifest.encode(), "", "")
-    del body["format"]
-    text = json.dumps(body, sort_keys=True)
-    then = json.dumps({"format": 1, "crc32c": crc32c(text.encode()), "body": text}).encode()
-    assert Manifest.decode(then, "commit-3.json") == manifest
-    for place in range(0, len(then), 7):
-        harmed = bytearray(then)
-        harmed[place] ^= 4
-        with pytest.raises(DamagedLog, match=r"commit-3\.json"):
-            Manifest.decode(bytes(harmed), "commit-3.json")
 
 
 def test_a_part_of_a_batch_is_read_back_or_refused() -> None:

@@ -31,7 +31,7 @@ from rewake.model.errors import (
     Fenced,
     LogInUse,
 )
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.stores import open_log_writer
 
 # Every point of a commit, and how often it may be passed before the process dies.

@@ -6,14 +6,14 @@ from log_vocabulary import number_of, read_numbers, sample_turn
 from rewake.log.files.layout import FLOOR, segment_id
 from rewake.log.files.lineage import Lineage, LogRecord, check_record
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.reading.reader import LogReader
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import Fenced, HistoryMismatch, OutOfRange, TakenBack
 from rewake.node.channels.origins import check_origin
+from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
 SMALL = Limits(segment_bytes=600, index_interval=200)
 
@@ -61,7 +61,7 @@ def test_everybody_agrees_where_it_went_back_to(stores, to):
 def test_it_does_not_go_back_beyond_its_end_or_into_what_was_trimmed(stores):
     """Refused, and nothing is changed; a writer is not even fenced for what was trimmed."""
     owner = written(stores, range(30, 31), epoch=2)
-    floor = trim(stores, Needs(recovery=12), Retention(max_bytes=0)).floor
+    floor = trim(stores, 12, Retention(max_bytes=0)).floor
     assert floor > 0
     before = read_numbers(stores)
     with pytest.raises(OutOfRange, match="were trimmed"):
@@ -108,7 +108,7 @@ def test_one_who_follows_is_told_though_what_went_back_is_trimmed(stores):
     written(stores, range(100, 120), epoch=2, back_to=10)
     third = written(stores, range(200, 201), epoch=3)
     third.close()  # its anchor
-    assert trim(stores, Needs(recovery=30), Retention(max_bytes=0)).floor == 30
+    assert trim(stores, 30, Retention(max_bytes=0)).floor == 30
     assert not [n for n in stores[0].names() if (s := segment_id(n)) and s.epoch < 3]
     with pytest.raises(TakenBack):
         tail.poll()
@@ -119,7 +119,7 @@ def test_what_was_taken_back_takes_no_room_after_a_trim(stores):
     backwards = reader_of(stores).frames_backwards(chunk_bytes=64)
     next(backwards)
     written(stores, range(100, 102), epoch=2, back_to=10)
-    trimmed = trim(stores, Needs(recovery=0), Retention(max_bytes=0))
+    trimmed = trim(stores, 0, Retention(max_bytes=0))
     assert trimmed.floor == 0
     assert trimmed.segments > 0
     for store in stores:
@@ -135,7 +135,7 @@ def test_a_predecessor_does_not_trim_what_its_successor_went_back_to(stores):
     """It is fenced at the last moment before it publishes the floor."""
     successor = DirectWriter([store.attach() for store in stores], epoch=2, back_to=12)
     with pytest.raises(Fenced):
-        trim(stores, Needs(recovery=11), Retention(max_bytes=0), epoch=1)
+        trim(stores, 11, Retention(max_bytes=0), epoch=1)
     assert FLOOR not in stores[0].names()
     successor.append(sample_turn(100))
     assert len(read_numbers(stores)) == 13

@@ -4,7 +4,7 @@ import pytest
 
 from rewake.log.files.index import ENTRY_SIZE, IndexEntry, encode_entry, read_index
 from rewake.log.files.layout import SegmentId
-from rewake.log.memory import MemoryStore
+from rewake.sim.memory import MemoryStore
 
 SEGMENT = SegmentId(0, 0)
 ENTRIES = [IndexEntry(10 * i, 30 * i, 100 * i - 5, 1000 * i + 88) for i in range(5)]

@@ -7,7 +7,6 @@ from rewake.log.files.claims import current_claim, owns
 from rewake.log.files.descriptor import MAX_STRIPES, Descriptor, read_descriptor
 from rewake.log.files.layout import DESCRIPTOR, MARK, SegmentId, claim_epoch, claim_name, segment_id
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import (
@@ -20,6 +19,7 @@ from rewake.model.errors import (
     UnsupportedVersion,
     UsageError,
 )
+from rewake.sim.memory import MemoryStore
 
 
 def new_log(stripes: int = 1) -> list[MemoryStore]:

@@ -4,8 +4,8 @@ import pytest
 
 from rewake.log.frame import TurnRecord
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.writing.host import DirectWriter
+from rewake.sim.memory import MemoryStore
 
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -1, 0, 2**62 - 1, 2**62, 2**63 - 1])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rewake.log.memory import Choices, Fate, Faults, MemoryStore, PowerLost
 from rewake.log.store import publish
 from rewake.model.errors import StorageFull
+from rewake.sim.memory import Choices, Fate, Faults, MemoryStore, PowerLost
 
 
 def states(store: MemoryStore, name: str, seeds: int = 300) -> set[bytes | None]:

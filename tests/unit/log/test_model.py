@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.log import Log
-from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.verify import verify
 from rewake.log.writing.pipeline import Limits, Mode
+from rewake.sim.memory import Choices, Faults, MemoryStore, PowerLost
 
 LIMITS = Limits(segment_bytes=700, index_interval=250, batch_frames=3, sync_bytes=400)
 
@@ -91,7 +91,7 @@ class LogMachine(RuleBasedStateMachine):
     def trim(self, share: float, max_bytes: int) -> None:
         needed = int(share * self.writer.pipeline.next_sequence)
         self.oracle.trimmed = max(self.oracle.trimmed, needed)
-        trim(self.stores, Needs(recovery=needed), Retention(max_bytes=max_bytes))
+        trim(self.stores, needed, Retention(max_bytes=max_bytes))
 
     @invariant()
     def all_promises_hold(self) -> None:

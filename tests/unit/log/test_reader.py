@@ -8,11 +8,11 @@ from log_vocabulary import number_of, sample_turn
 from rewake.log.files.layout import segment_id
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
-from rewake.log.retention import Needs, Retention, trim
+from rewake.log.retention import Retention, trim
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedLog, OutOfRange, UsageError
+from rewake.sim.memory import MemoryStore
 
 SMALL = Limits(segment_bytes=1500, index_interval=400)
 COUNT = 60
@@ -82,8 +82,6 @@ def test_the_size_of_a_read_changes_nothing(stores, chunk_bytes):
     backwards = list(reader.frames_backwards(chunk_bytes=chunk_bytes))
     assert [number_of(frame) for frame in forwards] == list(range(COUNT))
     assert backwards == forwards[::-1]
-    some = reader.frames_backwards(before_sequence=7, chunk_bytes=chunk_bytes)
-    assert [frame.sequence for frame in some] == [6, 5, 4, 3, 2, 1, 0]
 
 
 def test_two_places_at_once_are_refused(stores):
@@ -94,7 +92,7 @@ def test_two_places_at_once_are_refused(stores):
 
 def test_what_is_not_in_the_log_is_out_of_range(stores):
     """Below what is retained, and beyond the end: the error says what there is."""
-    trim(stores, Needs(recovery=40), Retention(max_bytes=0))
+    trim(stores, 40, Retention(max_bytes=0))
     reader = Log.open_reader(stores)
     first = reader.first_sequence
     assert 0 < first <= 40
@@ -113,7 +111,7 @@ def test_what_is_not_in_the_log_is_out_of_range(stores):
 
 def test_who_is_owed_what_was_trimmed_is_told_however_much_it_has_seen(stores):
     """Going on with the first frame that is left would leave a gap that nobody notices."""
-    trim(stores, Needs(recovery=40), Retention(max_bytes=0))
+    trim(stores, 40, Retention(max_bytes=0))
     reader = Log.open_reader(stores)
     first, position = reader.first_sequence, reader.view.first_position
     for seen in (0, first // 2, first):
@@ -137,7 +135,7 @@ def test_frames_that_go_while_they_are_read_are_out_of_range(stores):
     next(frames)
     backwards = reader.frames_backwards(chunk_bytes=1)
     next(backwards)
-    floor = trim(stores, Needs(recovery=55), Retention(max_bytes=0)).floor
+    floor = trim(stores, 55, Retention(max_bytes=0)).floor
     for rest in (frames, backwards):
         with pytest.raises(OutOfRange, match=f"the first available is {floor}"):
             list(rest)
@@ -169,7 +167,7 @@ def test_tails_may_share_a_reader(stores):
     writer = DirectWriter(stores, limits=SMALL)
     writer.append(sample_turn(60))
     reader.refresh()
-    found = [[frame.sequence for frame in tail.poll(refresh=False)] for tail in tails]
+    found = [[frame.sequence for frame in tail.poll()] for tail in tails]
     assert [len(frames) for frames in found] == [61, 31, 1]
 
 

@@ -5,10 +5,10 @@ from log_vocabulary import sample_turn
 
 from rewake.log.files.layout import DESCRIPTOR, MARK, segment_id
 from rewake.log.log import Log
-from rewake.log.memory import MemoryStore
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
+from rewake.sim.memory import MemoryStore
 
 
 @pytest.fixture(params=[1, 2], ids=["one stripe", "two stripes"])

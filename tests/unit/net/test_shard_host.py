@@ -372,7 +372,8 @@ from pathlib import Path
 import numpy as np, pyarrow as pa
 from rewake.net.shards.folder import ShardFolder
 from rewake.net.shards.state import Description, ShardState, rehearse
-from rewake.node.micro_batches.shard_batches import BatchIdentity, BatchRecord
+from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.operators.columns.arrays import arrow_array
 from rewake.operators.row_digest import NO_ROWS
 from rewake.recovery.promises.rates import RecoveryRates

@@ -13,12 +13,8 @@ from rewake.model.errors import (
     OtherRows,
     UsageError,
 )
-from rewake.node.micro_batches.shard_batches import (
-    BatchIdentity,
-    BatchRecord,
-    Decision,
-    ShardBatches,
-)
+from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchRecord, Decision, ShardBatches
 from rewake.node.micro_batches.shard_chain import Past
 from rewake.operators.row_digest import RowDigest
 
@@ -47,7 +43,7 @@ def test_the_batch_after_the_last_is_the_next_one_and_the_last_is_a_repeat() -> 
 @pytest.mark.parametrize(
     ("last", "offered", "error", "words"),
     [
-        (None, batch(3), CheckpointWithoutLog, "log in at/shard-0000 is empty"),
+        (None, batch(3), CheckpointWithoutLog, "the log in at/shard-0000 is empty"),
         (batch(4), batch(5, OTHER), OtherQuery, "00010203-0405-0607-0809-0a0b0c0d0e0f"),
         (batch(4), batch(4, OTHER), OtherQuery, "new `at`"),
         (batch(4), batch(3), CheckpointBehindLog, "has come to batch 4"),

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import rewake.recovery  # noqa: F401 (registers the approaches)
 from rewake.log.frame import Frame
+from rewake.log.results import result_batch
 from rewake.model.errors import SchemaMismatch, Unavailable, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.classes import OperatorClass
 from rewake.operators.fragment import FragmentProgram
 from rewake.operators.lookups import LookupStep, distinct_rows
 from rewake.recovery.approach import approach_named
-from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 FOUND = pa.schema([("name", pa.string()), ("asked", pa.int64())])

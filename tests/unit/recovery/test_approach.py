@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rewake.log.frame import TurnRecord, decode_frame, encode_frame
+from rewake.log.results import result_batch, result_sections
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Sum
@@ -28,11 +29,9 @@ from rewake.recovery.approach import (
     approach_named,
     approaches,
     register,
-    result_sections,
     rows_in,
     unregister,
 )
-from rewake.recovery.eventual.engine import result_batch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 

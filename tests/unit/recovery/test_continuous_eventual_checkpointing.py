@@ -6,16 +6,14 @@ import pyarrow.compute as pc
 import pytest
 
 from rewake.log.frame import SectionKind, decode_frame, encode_frame
+from rewake.log.results import result_batch
 from rewake.model.errors import ReplayMismatch, SchemaMismatch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Count
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.fragment import FilterStep, FragmentProgram, OutputRoute
 from rewake.operators.windows.specs import count_window, time_window
-from rewake.recovery.eventual.engine import (
-    ContinuousEventualCheckpointing,
-    result_batch,
-)
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])

@@ -6,15 +6,13 @@ import pytest
 
 from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord, decode_frame, encode_frame
+from rewake.log.results import result_batch
 from rewake.model.errors import DamagedData, DamagedFrame, DamagedLog
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Avg, Count, First, Stddev, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window, time_window
-from rewake.recovery.eventual.engine import (
-    ContinuousEventualCheckpointing,
-    result_batch,
-)
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.eventual.reading import construct, pack_parts, unpack_parts
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
@@ -157,5 +155,5 @@ def test_results_of_another_schema_are_refused():
     row = pa.RecordBatch.from_pylist([{"k": 1, "s": "", "v": 1, "t": 1}], schema=SCHEMA)
     frame = stored(cec.turn(StreamEvent(0, row)).record)
     assert result_batch(frame, cec.operator.output_schema).to_pylist() == [{"k": 1, "count": 1}]
-    with pytest.raises(DamagedFrame, match="not a batch of the log's schema"):
+    with pytest.raises(DamagedFrame, match="not a batch of its columns"):
         result_batch(frame, SCHEMA)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from rewake.connectors.streams.folder import create_stream
 from rewake.log.frame import Section, SectionKind, TurnRecord
-from rewake.log.retention import Needs, Retention
+from rewake.log.retention import Retention
 from rewake.model.stream_event import NO_TIME
 from rewake.stores import open_log_writer
 
@@ -44,7 +44,7 @@ def append(log: Path, batches: Iterable[pa.RecordBatch], *, timed: bool = True) 
 def trim(log: Path, before: int) -> None:
     """Drop all segments that end before a sequence."""
     with open_log_writer(log) as writer:
-        writer.trim(Needs(recovery=before), Retention(max_bytes=0))
+        writer.trim(before, Retention(max_bytes=0))
 
 
 def small_stream(folder: Path, shards: int = 2, frames: Sequence[int] = (10, 20, 30)) -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from rewake.log.retention import Needs, Retention
+from rewake.log.retention import Retention
 from rewake.model.errors import OutOfRange, SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
@@ -247,7 +247,7 @@ def test_a_moment_outside_of_what_is_kept_says_what_there_is(tmp_path: Path) -> 
     run = Run(tmp_path / "log", AggregateSpec(["item"], count_window(10), [Sum("price")]))
     run.feed(batches(5, 10, 40, 12), CheckSome(1000))
     with open_log_writer(run.folder) as writer:
-        writer.trim(Needs(recovery=6), Retention(max_bytes=0))
+        writer.trim(6, Retention(max_bytes=0))
     message = (
         "as of position {} cannot be told any more: the log has frames of input positions 280 to"
     )

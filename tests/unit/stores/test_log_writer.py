@@ -9,8 +9,7 @@ from log_vocabulary import number_of, sample_turn
 
 from rewake.log.files.layout import claim_name
 from rewake.log.log import Log
-from rewake.log.memory import Faults, MemoryStore
-from rewake.log.retention import Needs, Retention
+from rewake.log.retention import Retention
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
     Fenced,
@@ -23,6 +22,7 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
+from rewake.sim.memory import Faults, MemoryStore
 from rewake.stores import LogWriter, create_log, open_log_reader, open_log_writer
 
 SMALL = Limits(segment_bytes=4000, index_interval=1000, batch_frames=8)
@@ -261,7 +261,7 @@ def test_a_writer_trims_while_it_writes(paths):
             writer.append(sample_turn(number))
             if number % 20 == 0:
                 writer.flush()
-        trimmed = writer.trim(Needs(recovery=150), Retention(max_bytes=0))
+        trimmed = writer.trim(150, Retention(max_bytes=0))
         assert 0 < trimmed.floor <= 150
         assert trimmed.segments > 0
     with open_log_reader(paths) as reader:

@@ -23,12 +23,10 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.operator import Aggregate
-from rewake.recovery.eventual.engine import (
-    ContinuousEventualCheckpointing,
-    result_batch,
-)
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.stores import create_log, open_log_reader, open_log_writer

@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -42,18 +43,16 @@ Session = TypeVar("Session", bound=Closable)
 Answer = TypeVar("Answer")
 
 
-class Call(Generic[Answer]):
+class Call(Future[Answer]):
     """A call under way."""
 
     def __init__(
         self, work: Callable[[Any], Answer], database: str, give_up_seconds: float
     ) -> None:
+        super().__init__()
         self.work = work
         self.started = time.monotonic()
         self._give_up_seconds = give_up_seconds
-        self._done = threading.Event()
-        self._answer: Answer | None = None
-        self._error: BaseException | None = None
         # What the database has last said, or that it has said nothing.
         self.trouble = f"{database} has not answered yet"
 
@@ -62,16 +61,6 @@ class Call(Generic[Answer]):
         """Whether it has taken longer than anybody wants to wait."""
         return time.monotonic() - self.started > self._give_up_seconds
 
-    def succeed(self, answer: Answer) -> None:
-        """It was answered."""
-        self._answer = answer
-        self._done.set()
-
-    def fail(self, error: BaseException) -> None:
-        """It will not be answered."""
-        self._error = error
-        self._done.set()
-
     def give_up(self) -> GaveUp:
         """The error that says for how long it was tried, and what came of it."""
         return GaveUp(
@@ -79,16 +68,14 @@ class Call(Generic[Answer]):
             "start the query again, which goes on where it was, or let give_up_after be longer"
         )
 
-    def result(self, wait_seconds: float = WAIT_SECONDS) -> Answer:
+    def result(self, timeout: float | None = WAIT_SECONDS) -> Answer:
         """The answer, if it comes within this time; otherwise `Unavailable`: ask again."""
-        if not self._done.wait(wait_seconds):
-            if self.overdue:
-                raise self.give_up()
-            waited = time.monotonic() - self.started
-            raise Unavailable(f"{self.trouble}; trying again for {waited:.1f} s now")
-        if self._error is not None:
-            raise self._error
-        return self._answer  # type: ignore[return-value]
+        if wait([self], timeout).done:
+            return super().result()
+        if self.overdue:
+            raise self.give_up()
+        waited = time.monotonic() - self.started
+        raise Unavailable(f"{self.trouble}; trying again for {waited:.1f} s now")
 
 
 class Caller(Generic[Session]):
@@ -162,14 +149,14 @@ def _make(
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             # Not made again behind the back of whoever has been told that it failed.
             if call.overdue or closing.is_set():
-                call.fail(call.give_up())
+                call.set_exception(call.give_up())
                 return None
         except BaseException as error:
             _close(session)
-            call.fail(error)
+            call.set_exception(error)
             return None
         else:
-            call.succeed(answer)
+            call.set_result(answer)
             return session
 
 

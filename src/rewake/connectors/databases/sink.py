@@ -10,9 +10,6 @@ the next attempt reads the positions first, and finds out.  A predecessor that s
 a sink raises its epoch, and a commit under another epoch is refused (`Fenced`); PostgreSQL also
 ends the predecessor's session, so that it holds no locks.  The database is away: `commit` raises
 `Unavailable`, what was written is kept in memory, and commit can be called again.
-
-The host must write each channel's stream events in order, from `position(channel)` or before; what
-is committed already is left out.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rewake.connectors.channels import ChannelWriter
 from rewake.connectors.cutting import check_shard, schema_json
 from rewake.connectors.databases.calls import WAIT_SECONDS, Answer, Call, Caller
 from rewake.connectors.databases.positions import SinkRecord
@@ -36,10 +34,8 @@ from rewake.model.errors import (
     SchemaMismatch,
     Unavailable,
     UsageError,
-    WriterFailed,
 )
 from rewake.model.names import checked_name
-from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.expressions.compiler import no_column
 from rewake.operators.lookups import distinct_rows
@@ -150,12 +146,6 @@ class SqlSink:
             raise SchemaMismatch(f"sink {self.name!r}: {error}") from error
 
 
-@dataclass(slots=True)
-class _Channel:
-    committed: int = 0
-    taken: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Sealed:
     """What one commit writes: tuples, and where each channel then is, from where."""
@@ -166,76 +156,33 @@ class _Sealed:
     origins: Mapping[str, Any] | None = None
 
 
-class SqlSinkWriter:
-    """One shard's end of a sink into a database.
-
-    Invariant: per channel, what is in the database reaches to `position`; what is sealed and what
-    waits follow.
-    """
+class SqlSinkWriter(ChannelWriter):
+    """One shard's end of a sink into a database."""
 
     def __init__(
         self, sink: SqlSink, caller: Caller[SqlSession], shard: int, shards: int, schema: pa.Schema
     ) -> None:
+        super().__init__(f"sink {sink.name!r}", schema)
         self._sink = sink
-        self._schema = schema
         self._shards = shards
         self._record = SinkRecord(sink.name, shard)
         self._caller = caller
         self._waiting: list[pa.RecordBatch] = []
         self._sealed: _Sealed | None = None
         self._call: Call[None] | None = None
-        self._failure: Exception | None = None
         try:
             self._epoch, found = _answer_of(self._caller.start(self._claim))
         except BaseException:
             self._caller.close()
             raise
-        self._channels = {
-            channel: _Channel(position, position) for channel, position in found.positions.items()
-        }
-        self._origins = self._binding = found.origins
-
-    @property
-    def origins(self) -> Mapping[str, Any] | None:
-        """What `bind` was last given before a commit, by whichever writer."""
-        return self._origins
-
-    def bind(self, origins: Mapping[str, Any]) -> None:
-        """Keep this from the next commit on, in the same transaction."""
-        self._binding = origins
-
-    def position(self, channel: int) -> int:
-        """Input of this channel up to here (exclusive) is committed."""
-        return self._channels[channel].committed if channel in self._channels else 0
-
-    def write(self, channel: int, event: StreamEvent) -> None:
-        """Take a stream event; it counts when a later `commit` returns."""
-        self._check_usable()
-        each = self._channels.setdefault(channel, _Channel())
-        fresh = event.since(each.taken)
-        if fresh is None:
-            return
-        assert fresh.start == each.taken, (
-            f"channel {channel} goes on at {each.taken}, not at {fresh.start}"
-        )
-        if fresh.batch.num_rows:
-            self._waiting.append(self._fitting(fresh.batch))
-        each.taken = fresh.end
+        self._found(found)
 
     def commit(self, wait_seconds: float = WAIT_SECONDS) -> None:
         """Make all that was written durable and visible, in one transaction.
 
         `Unavailable` when the database has not done so yet: call it again after a while.
         """
-        self._check_usable()
-        try:
-            while self._sealed is not None or self._seal():
-                self._publish(wait_seconds)
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._failure = error
-            raise
+        self._commit(lambda: self._publish(wait_seconds))
 
     def close(self) -> None:
         """Hang up; what was not committed is forgotten."""
@@ -243,8 +190,12 @@ class SqlSinkWriter:
 
     # --- one commit --------------------------------------------------------------------------
 
+    def _hold(self, channel: int, batch: pa.RecordBatch) -> None:  # noqa: ARG002 - all as one
+        self._waiting.append(batch)
+
     def _seal(self) -> bool:
-        """Decide what the next commit holds; False when there is nothing."""
+        if self._sealed is not None:
+            return True
         moves = {
             channel: (each.committed, each.taken)
             for channel, each in self._channels.items()
@@ -252,8 +203,8 @@ class SqlSinkWriter:
         }
         if not moves:
             return False
-        news = None if self._binding == self._origins else self._binding
-        self._sealed = _Sealed(pa.Table.from_batches(self._waiting, self._schema), moves, news)
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._sealed = _Sealed(rows, moves, self._news)
         self._waiting = []
         return True
 
@@ -326,23 +277,6 @@ class SqlSinkWriter:
                 session.check_table(sink.table, columns, sink.keys)
         except UsageError as error:
             raise type(error)(f"sink {sink.name!r}: {error}") from error
-
-    # --- what it refuses ---------------------------------------------------------------------
-
-    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not batch.schema.equals(self._schema):
-            raise SchemaMismatch(
-                f"sink {self._sink.name!r} takes {schema_json(self._schema)}, not "
-                f"{schema_json(batch.schema)}; open it with the columns of its stream"
-            )
-        return batch
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise WriterFailed(
-                f"sink {self._sink.name!r} has stopped: {self._failure}; open it again to go on "
-                "from what is committed"
-            ) from self._failure
 
 
 def _answer_of(call: Call[Answer]) -> Answer:

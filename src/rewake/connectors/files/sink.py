@@ -12,19 +12,13 @@ A failed sync leaves the writer unusable: its successor reads what is really the
 From which logs the tuples are stands beside them (`parts.ORIGINS`), so that nobody else's folder
 goes on here.  It changes when an upstream begins, not with every commit, and is durable before the
 first tuple of it.
-
-The host must write each channel's stream events in order, from `position(channel)` or before; what
-is committed already is left out.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +26,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as arrow_parquet
 
-from rewake.connectors.cutting import check_shard, schema_json
+from rewake.connectors.channels import ChannelWriter
+from rewake.connectors.cutting import check_shard
 from rewake.connectors.files.json_lines import check_text_schema, json_lines
 from rewake.connectors.files.part_folder import PartFolder
 from rewake.connectors.files.parts import (
@@ -48,20 +43,18 @@ from rewake.connectors.files.parts import (
 from rewake.log.files.sealed import sealed
 from rewake.model.connectors import SinkLook
 from rewake.model.errors import (
-    SchemaMismatch,
     StorageFault,
-    StorageFull,
     UsageError,
-    WriterFailed,
 )
-from rewake.model.stream_event import StreamEvent
 from rewake.stores import LocalStore
 from rewake.stores.places import local_path
+from rewake.stores.small_files import replace_file
 
 __all__ = ["FileSink", "FileSinkWriter"]
 
 FORMATS: Final = ("parquet", "csv", "json")
-_MARKER_DRAFT: Final = "_rewake-"
+# What a shard that died left of the marker, or another one is at.
+_MARKER_DRAFT: Final = f".{MARKER}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,90 +107,39 @@ class FileSink:
         return root if shards == 1 else root / f"shard-{shard}"
 
 
-@dataclass(slots=True)
-class _Channel:
-    """What is committed, what has been taken, and what of it waits for a commit."""
-
-    # The stretch without tuples that the channel ends with, if it does: the next may prolong it.
-    bare: PartStretch | None = None
-    committed: int = 0
-    taken: int = 0
-    waiting: list[pa.RecordBatch] = field(default_factory=list)
-
-
-class FileSinkWriter:
-    """One shard's end of a file sink.
-
-    Invariant: per channel, committed files reach to `position`; sealed and waiting tuples follow.
-    """
+class FileSinkWriter(ChannelWriter):
+    """One shard's end of a file sink."""
 
     def __init__(self, folder: PartFolder, schema: pa.Schema, file_format: str) -> None:
+        super().__init__(f"the sink in {folder.path}", schema)
         self._folder = folder
-        self._schema = schema
         self._format = file_format
-        self._failure: Exception | None = None
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        # The stretch without tuples that a channel ends with, if it does: the next may prolong it.
+        self._bare: dict[int, PartStretch] = {}
         # A commit under way.  It is repeated as it is after a failure, because some of its files
         # may be there already.
         self._sealed: list[tuple[PartStretch, pa.Table]] = []
         try:
-            self._channels = self._found()
-            self._origins: Mapping[str, Any] | None = read_origins(folder.path)
-            self._binding: Mapping[str, Any] | None = self._origins
+            self._found(SinkLook(self._find(), read_origins(folder.path)))
         except BaseException:
             folder.close()
             raise
 
-    def _found(self) -> dict[int, _Channel]:
+    def _find(self) -> dict[int, int]:
+        """How far each channel is committed."""
         chained, replaced = chains(self._folder.names(), str(self._folder.path))
         # Its predecessor may have died before it made them durable.
         self._folder.settle()
         for each in replaced:
             self._folder.discard(each.name(self._format))
-        return {
-            channel: _Channel(
-                None if chain[-1].has_tuples else chain[-1], chain[-1].end, chain[-1].end
-            )
-            for channel, chain in chained.items()
-        }
-
-    def position(self, channel: int) -> int:
-        """Input of this channel up to here (exclusive) is committed."""
-        return self._channels[channel].committed if channel in self._channels else 0
-
-    @property
-    def origins(self) -> Mapping[str, Any] | None:
-        """From which logs what is committed here is; None when nothing says so."""
-        return self._origins
-
-    def bind(self, origins: Mapping[str, Any]) -> None:
-        """Say with the next commit, before its tuples, from which logs they are."""
-        self._binding = origins
-
-    def write(self, channel: int, event: StreamEvent) -> None:
-        """Take a stream event; it counts when a later `commit` returns."""
-        self._check_usable()
-        each = self._channels.setdefault(channel, _Channel())
-        fresh = event.since(each.taken)
-        if fresh is None:
-            return
-        assert fresh.start == each.taken, (
-            f"channel {channel} goes on at {each.taken}, not at {fresh.start}"
-        )
-        if fresh.batch.num_rows:
-            each.waiting.append(self._fitting(fresh.batch))
-        each.taken = fresh.end
+        last = {channel: chain[-1] for channel, chain in chained.items()}
+        self._bare.update((channel, each) for channel, each in last.items() if not each.has_tuples)
+        return {channel: each.end for channel, each in last.items()}
 
     def commit(self) -> None:
         """Make all that was written durable and visible, at once or not at all per channel."""
-        self._check_usable()
-        try:
-            while self._sealed or self._seal():
-                self._publish()
-        except StorageFull:
-            raise
-        except Exception as error:
-            self._failure = error
-            raise
+        self._commit(self._publish)
 
     def close(self) -> None:
         """Release the folder; what was not committed is forgotten."""
@@ -205,16 +147,20 @@ class FileSinkWriter:
 
     # --- one commit --------------------------------------------------------------------------
 
+    def _hold(self, channel: int, batch: pa.RecordBatch) -> None:
+        self._waiting.setdefault(channel, []).append(batch)
+
     def _seal(self) -> bool:
-        """Decide what the next commit holds; False when there is nothing."""
-        for channel, each in self._channels.items():
-            if each.taken > each.committed:
-                start = each.committed
-                if not each.waiting and each.bare is not None:
-                    start = each.bare.start
-                stretch = PartStretch(channel, start, each.taken, bool(each.waiting))
-                self._sealed.append((stretch, pa.Table.from_batches(each.waiting, self._schema)))
-                each.waiting = []
+        if self._sealed:
+            return True
+        for channel, reach in self._channels.items():
+            if reach.taken > reach.committed:
+                waiting = self._waiting.pop(channel, [])
+                start = reach.committed
+                if not waiting and channel in self._bare:
+                    start = self._bare[channel].start
+                stretch = PartStretch(channel, start, reach.taken, bool(waiting))
+                self._sealed.append((stretch, pa.Table.from_batches(waiting, self._schema)))
         return bool(self._sealed)
 
     def _publish(self) -> None:
@@ -227,20 +173,21 @@ class FileSinkWriter:
         self._folder.settle()
         sealed, self._sealed = self._sealed, []
         for stretch, _ in sealed:
-            each = self._channels[stretch.channel]
-            replaced, each.bare = each.bare, None if stretch.has_tuples else stretch
-            each.committed = stretch.end
+            replaced = self._bare.pop(stretch.channel, None)
+            if not stretch.has_tuples:
+                self._bare[stretch.channel] = stretch
+            self._channels[stretch.channel].committed = stretch.end
             if replaced is not None and replaced.start == stretch.start:
                 self._folder.discard(replaced.name(self._format))
 
     def _publish_origins(self) -> None:
         """Settled by itself: tuples must not be there before it, also after power loss."""
-        binding = self._binding
-        if binding is not None and binding != self._origins:
-            self._folder.draft(ORIGINS, sealed(dict(binding)))
+        news = self._news
+        if news is not None:
+            self._folder.draft(ORIGINS, sealed(dict(news)))
             self._folder.publish(ORIGINS)
             self._folder.settle()
-            self._origins = binding
+            self._origins = news
 
     def _encoded(self, table: pa.Table) -> bytes:
         if self._format == "json":
@@ -251,21 +198,6 @@ class FileSinkWriter:
         else:
             arrow_csv.write_csv(table, output)
         return bytes(output.getvalue())
-
-    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not batch.schema.equals(self._schema):
-            raise SchemaMismatch(
-                f"the sink in {self._folder.path} takes {schema_json(self._schema)}, not "
-                f"{schema_json(batch.schema)}; open it with the columns of its stream"
-            )
-        return batch
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise WriterFailed(
-                f"the sink in {self._folder.path} has stopped: {self._failure}; open it again to "
-                "go on from what is committed"
-            ) from self._failure
 
 
 # --- whose folder it is --------------------------------------------------------------------------
@@ -278,11 +210,10 @@ def _claim(root: Path, content: dict[str, Any]) -> None:
         names = store.names()
         if MARKER not in names:
             _check_empty(root, names)
-            _write_marker(store, content)
-        for name in names:
-            if name.startswith(_MARKER_DRAFT):
-                with suppress(FileNotFoundError):
-                    store.delete(name)
+            try:  # several shards may do this at once, with the same content
+                replace_file(root / MARKER, json.dumps(content, indent=1).encode(), private=False)
+            except OSError as error:
+                raise StorageFault(f"cannot write {root / MARKER}: {error.strerror}") from error
     finally:
         store.close()
     found = read_marker(root)
@@ -301,19 +232,3 @@ def _check_empty(root: Path, names: list[str]) -> None:
             f"{root} holds {len(others)} files that no sink has written, such as {others[0]!r}; "
             "write to a new or empty folder"
         )
-
-
-def _write_marker(store: LocalStore, content: dict[str, Any]) -> None:
-    """Several shards may do this at once, with the same content: each has its own draft."""
-    draft = f"{_MARKER_DRAFT}{secrets.token_hex(8)}.tmp"
-    try:
-        store.create(draft, json.dumps(content, indent=1).encode())
-        store.sync(draft)
-        store.rename(draft, MARKER)
-        store.sync_directory()
-    except FileNotFoundError as error:
-        if MARKER not in store.names():
-            raise StorageFault(
-                f"{draft} disappeared from {store.path} before it could be published; open the "
-                "sink again"
-            ) from error

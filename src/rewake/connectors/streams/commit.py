@@ -72,7 +72,7 @@ from rewake.connectors.streams.manifest import (
 from rewake.log.files.layout import DRAFT_SUFFIX
 from rewake.log.store import publish
 from rewake.model.errors import DamagedLog, Fenced, HistoryMismatch, LogInUse, UsageError
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.node.micro_batches.shard_chain import NO_CHAIN
 from rewake.stores import LocalStore
 from rewake.stores.private import private_opener, put_right

@@ -19,27 +19,20 @@ written or refused as damaged.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from google_crc32c import value as crc32c
-
 from rewake.log.files.sealed import sealed, unsealed
 from rewake.model.errors import (
-    CheckpointBehindLog,
-    CheckpointWithoutLog,
     DamagedData,
     DamagedFrame,
     DamagedLog,
-    LogBehindCheckpoint,
-    OtherQuery,
     OtherRows,
 )
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import IDENTITY_BYTES, BatchIdentity, Place, is_next
 from rewake.node.micro_batches.shard_chain import CHAIN_BYTES, ShardEnd, link
 from rewake.operators.row_digest import NO_ROWS, RowDigest
 
@@ -62,7 +55,6 @@ __all__ = [
 STAGING: Final = "staging"
 
 _FORMAT: Final = 2
-_IDENTITY_BYTES: Final = 24
 _PARTS: Final = Struct("<II")
 _PLACE: Final = Struct("<IQQQ")
 _STAGED: Final = re.compile(r"stage-([0-9a-f]{32})-(\d{1,19})-\d+-[0-9a-f]+\.arrow")
@@ -87,11 +79,11 @@ class BatchPart(NamedTuple):
     def decode(cls, payload: memoryview | bytes) -> BatchPart:
         """What `encode` wrote; `DamagedFrame` otherwise."""
         content = bytes(payload)
-        rest = len(content) - _IDENTITY_BYTES - _PARTS.size
+        rest = len(content) - IDENTITY_BYTES - _PARTS.size
         if rest not in (0, CHAIN_BYTES):
             raise DamagedFrame(f"the section of a batch's part has {len(content)} bytes")
-        identity = BatchIdentity.decode(content[:_IDENTITY_BYTES])
-        part, parts = _PARTS.unpack_from(content, _IDENTITY_BYTES)
+        identity = BatchIdentity.decode(content[:IDENTITY_BYTES])
+        part, parts = _PARTS.unpack_from(content, IDENTITY_BYTES)
         return cls(identity, part, parts, content[len(content) - rest :])
 
 
@@ -215,8 +207,7 @@ class Writers:
         What is in a stream stays: somebody may have read it.
         """
         last = self.last[identity.query]
-        if identity.batch < last.batch:
-            raise _behind(identity, last.batch, path)
+        is_next(identity, BatchIdentity(identity.query, last.batch), _place(path))
         if rows != last.rows:
             raise _other_rows(identity, rows, last.rows, path)
 
@@ -224,16 +215,12 @@ class Writers:
         self, identity: BatchIdentity, path: str, *, takeover: bool, allow_gaps: bool
     ) -> None:
         """Refuse a batch of a streaming query that does not follow what is in the stream."""
-        if takeover and identity.query != self.current:
-            return
         if self.current is None:
-            if identity.batch and not allow_gaps:
-                raise _without_log(identity, path)
-        elif identity.query != self.current:
+            if not (takeover or allow_gaps):
+                is_next(identity, None, _place(path))
+        elif identity.query == self.current or not takeover:
             last = BatchIdentity(self.current, self.last[self.current].batch)
-            raise _other_query(identity, last, path)
-        elif identity.batch > self.last[self.current].batch + 1 and not allow_gaps:
-            raise _gap(identity, self.last[self.current].batch, path)
+            is_next(identity, last, _place(path), gaps=allow_gaps)
 
     def after(
         self, identity: BatchIdentity, rows: RowDigest, *, streaming: bool, remember: bool
@@ -295,22 +282,20 @@ def _ends_from_json(value: Iterable[Any]) -> tuple[ShardEnd, ...]:
     return tuple(ShardEnd(int(frames), bytes.fromhex(chain)) for frames, chain in value)
 
 
-def _other_query(identity: BatchIdentity, last: BatchIdentity, path: str) -> OtherQuery:
-    return OtherQuery(
-        f"the stream at {path} is written by the streaming query {last.query_text} (its last batch "
-        f"is {last.batch}), and batch {identity.batch} comes from another one, "
-        f"{identity.query_text}. Was Spark's checkpoint lost or changed? Start the query with the "
+def _place(path: str) -> Place:
+    return Place(
+        f"the stream at {path}",
+        without_log="Was the stream removed, or is the path another one? Give the path that "
+        "belongs to the checkpointLocation; or start with a new checkpointLocation; or option "
+        "gaps=allow goes on without the batches before",
+        other_query="Was Spark's checkpoint lost or changed? Start the query with the "
         "checkpointLocation it had, or write to another path. Rows that are in the stream already "
-        "would be there twice; if that is well, option takeover=true goes on as a new writer"
-    )
-
-
-def _behind(identity: BatchIdentity, last: int, path: str) -> CheckpointBehindLog:
-    return CheckpointBehindLog(
-        f"batch {identity.batch} of query {identity.query_text} was to be written to {path}, which "
-        f"has come to batch {last} of it: Spark's checkpoint is older than the stream, and nobody "
-        "knows whether these are the rows that are in it already. Restore the newest checkpoint; "
-        "or option otherRows=keep leaves the stream as it is up to that batch"
+        "would be there twice; if that is well, option takeover=true goes on as a new writer",
+        checkpoint_behind="Nobody knows whether these are the rows that are in it already: restore "
+        "the newest checkpoint; or option otherRows=keep leaves the stream as it is up to that "
+        "batch",
+        log_behind="Or did the query write elsewhere meanwhile? Restore the stream, or option "
+        "gaps=allow goes on without them",
     )
 
 
@@ -324,24 +309,6 @@ def _other_rows(identity: BatchIdentity, rows: RowDigest, there: RowDigest, path
     )
 
 
-def _gap(identity: BatchIdentity, last: int, path: str) -> LogBehindCheckpoint:
-    return LogBehindCheckpoint(
-        f"batch {identity.batch} of query {identity.query_text} was to be written to {path}, whose "
-        f"last batch is {last}: those between are missing. Is the stream an older copy, or did "
-        "the query write elsewhere meanwhile? Restore the stream, or option gaps=allow goes on "
-        "without them"
-    )
-
-
-def _without_log(identity: BatchIdentity, path: str) -> CheckpointWithoutLog:
-    return CheckpointWithoutLog(
-        f"the query {identity.query_text} goes on with batch {identity.batch}, but no query has "
-        f"written to the stream at {path} yet. Was the stream removed, or is the path another one? "
-        "Give the path that belongs to the checkpointLocation; or start with a new "
-        "checkpointLocation; or option gaps=allow goes on without the batches before"
-    )
-
-
 # --- manifests -----------------------------------------------------------------------------------
 
 
@@ -350,7 +317,7 @@ class Manifest:
     """A commit that will be completed, whoever completes it.
 
     `bases` has for each shard the sequence of the commit's first frame there.  `writers` and `ends`
-    are what the last frame will say; one from before there were chains has no ends.
+    are what the last frame will say; `linked` knows the ends.
     """
 
     epoch: int
@@ -407,33 +374,19 @@ class Manifest:
     def decode(cls, data: bytes, name: str) -> Manifest:
         """What `encode` wrote; `DamagedLog` otherwise."""
         try:
-            body = _body(data, name)
+            body = unsealed(data, name, "restore it")
+            if body["format"] != _FORMAT:
+                raise ValueError("it is of another version")
             return cls(
                 int(body["epoch"]),
                 BatchIdentity(bytes.fromhex(body["query"]), int(body["batch"])),
                 Writers.from_json(body["writers"]),
                 tuple(int(base) for base in body["bases"]),
                 tuple(StagedFile.from_json(file) for file in body["files"]),
-                _ends_from_json(body.get("ends", ())),
+                _ends_from_json(body["ends"]),
             )
-        except (
-            DamagedData, ValueError, TypeError, KeyError, AttributeError, RecursionError,
-        ) as error:  # fmt: skip
+        except (DamagedData, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DamagedLog(
                 f"the manifest {name} of a commit is not readable ({error}): the batch it belongs "
                 "to may be half in the stream; restore the file from a copy"
             ) from error
-
-
-def _body(data: bytes, name: str) -> dict[str, Any]:
-    """What a manifest says; those of format 1 had their body as text, with a checksum over that."""
-    whole = json.loads(data)
-    if not isinstance(whole["body"], str):
-        body = unsealed(data, name, "restore it")
-        if body["format"] != _FORMAT:
-            raise ValueError("it is of another version")
-        return body
-    text = whole["body"].encode()
-    if whole["format"] != 1 or crc32c(text) != whole["crc32c"]:
-        raise ValueError("it fails its checksum, or is of another version")
-    return dict(json.loads(text))

@@ -22,14 +22,12 @@ import pyarrow as pa
 
 from rewake.connectors.cutting import check_shard, schema_json
 from rewake.connectors.streams.folder import open_stream
-from rewake.connectors.streams.frame_rows import rows_of
-from rewake.log.columns import unpack_columns
 from rewake.log.contents import Contents
 from rewake.log.files.layout import DESCRIPTOR
-from rewake.log.frame import Frame, SectionKind
+from rewake.log.frame import Frame
 from rewake.log.reading.reader import LogReader, Tail
+from rewake.log.results import result_batch
 from rewake.model.errors import (
-    DamagedFrame,
     OutOfRange,
     ReplayMismatch,
     SchemaMismatch,
@@ -37,6 +35,7 @@ from rewake.model.errors import (
 )
 from rewake.model.schemas import difference
 from rewake.model.stream_event import StreamEvent
+from rewake.node.channels.packets import punctuation_in
 from rewake.stores import open_log_reader
 from rewake.stores.places import local_path
 
@@ -221,7 +220,7 @@ class StreamReader:
 
     def _event(self, frame: Frame) -> StreamEvent | None:
         """What a frame sends on the output; None when it sends nothing at all."""
-        watermark = _punctuation(frame)
+        watermark = punctuation_in(frame)
         if not frame.tuples and watermark is None:
             return None
         batch = self._batch(frame)
@@ -234,19 +233,8 @@ class StreamReader:
         return StreamEvent(end - batch.num_rows, batch, watermark, start)
 
     def _batch(self, frame: Frame) -> pa.RecordBatch:
-        batch = rows_of(frame, self._output, self._empty.schema, self._stretch.paths[0])
+        batch = result_batch(frame, self._empty.schema, self._output, log=self._stretch.paths[0])
         return self._empty if batch is None else batch
-
-
-def _punctuation(frame: Frame) -> int | None:
-    """The watermark behind a frame's tuples; a frame has at most one, for all outputs."""
-    payload = frame.section(SectionKind.PUNCTUATIONS)
-    if payload is None:
-        return None
-    columns = unpack_columns(payload)
-    if len(columns) != 1 or columns[0].size != 1:
-        raise DamagedFrame(f"frame {frame.sequence} has a punctuation of another form")
-    return int(columns[0][0])
 
 
 def _schema_of(contents: Contents, output: int, given: pa.Schema | None) -> pa.Schema:

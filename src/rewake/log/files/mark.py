@@ -35,6 +35,7 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
+from rewake.log.files.damage import damaged
 from rewake.log.files.layout import MARK, MAX_COUNT, SegmentId
 from rewake.log.store import Store
 from rewake.model.errors import DamagedLog
@@ -190,9 +191,6 @@ def _frontier(fields: list[int]) -> Frontier:
 
 
 def _unreadable(state: str) -> DamagedLog:
-    return DamagedLog(
-        f"the durable mark {state}; restore the file `{MARK}` from a copy, or see what can be "
-        "saved with `rewake inspect log PATH`",
-        segment=MARK,
-        offset=0,
+    return damaged(
+        f"the durable mark {state}", MARK, 0, remedy=f"restore the file `{MARK}` from a copy, or "
     )

@@ -3,7 +3,7 @@
     {"crc32c": "89abcdef", "body": {...}}
 
 The checksum is over the body without spaces and with its keys sorted, so that whoever only laid it
-out anew has not changed it.  Some files were plain JSON once, and are read as that still.
+out anew has not changed it.
 """
 
 import json
@@ -13,7 +13,7 @@ from google_crc32c import value as crc32c
 
 from rewake.model.errors import DamagedData
 
-__all__ = ["sealed", "unsealed", "unsealed_or_plain"]
+__all__ = ["sealed", "unsealed"]
 
 
 def sealed(body: dict[str, Any], *, compact: bool = False) -> bytes:
@@ -37,17 +37,6 @@ def unsealed(data: bytes, name: str, remedy: str) -> dict[str, Any]:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise DamagedData(f"{name} is damaged ({reason}); {remedy}") from error
     return dict(body)
-
-
-def unsealed_or_plain(data: bytes, name: str, remedy: str) -> dict[str, Any]:
-    """What was sealed, or what an older version wrote without a seal; `DamagedData` otherwise."""
-    try:
-        whole = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DamagedData(f"{name} is damaged ({error}); {remedy}") from error
-    if isinstance(whole, dict) and not whole.keys() & {"crc32c", "body"}:
-        return whole
-    return unsealed(data, name, remedy)
 
 
 def _checksum(body: dict[str, Any]) -> str:

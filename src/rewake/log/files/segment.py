@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
+from rewake.log.files.damage import damaged
 from rewake.log.files.layout import MAX_COUNT, SegmentId
 from rewake.log.store import Store
 from rewake.model.errors import DamagedLog
@@ -97,10 +98,6 @@ def read_segment_header(
 
 
 def _damaged(segment: SegmentId, reason: str) -> DamagedLog:
-    return DamagedLog(
-        f"segment {segment.name} is damaged: {reason}; restore it from a copy, or see what can be "
-        "saved with `rewake inspect log PATH`",
-        segment=segment.name,
-        offset=0,
-        sequence=segment.first_sequence,
+    return damaged(
+        f"segment {segment.name} is damaged: {reason}", segment.name, 0, segment.first_sequence
     )

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from rewake.log.files.damage import damaged
 from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.files.segment import SegmentHeader, read_segment_header
 from rewake.log.store import Store
@@ -129,29 +130,26 @@ def _predecessor(store: Store, found: _Found, header: SegmentHeader) -> LiveSegm
     previous, end = header.previous, header.previous_end
     assert previous is not None
     if (previous.epoch, previous.first_sequence) >= (header.id.epoch, header.id.first_sequence):
-        raise DamagedLog(
-            f"segment {header.id.name} says that it follows {previous.name}, which is not older; "
-            "restore it from a copy, or see what can be saved with `rewake inspect log PATH`",
-            segment=header.id.name,
-            offset=0,
-            sequence=header.id.first_sequence,
+        raise damaged(
+            f"segment {header.id.name} says that it follows {previous.name}, which is not older",
+            header.id.name,
+            0,
+            header.id.first_sequence,
         )
     if previous in found.damaged:
         raise found.damaged[previous]
     if previous not in found.headers:
-        raise DamagedLog(
-            f"segment {previous.name} is missing, though {header.id.name} follows it; restore it "
-            "from a copy, or see what can be saved with `rewake inspect log PATH`",
-            segment=previous.name,
-            offset=0,
-            sequence=previous.first_sequence,
+        raise damaged(
+            f"segment {previous.name} is missing, though {header.id.name} follows it",
+            previous.name,
+            0,
+            previous.first_sequence,
         )
     size = store.size(previous.name)
     if size < end:
-        raise DamagedLog(
-            f"segment {previous.name} ends at byte {size}, but {end} bytes of it are durable; "
-            "restore it from a copy, or see what can be saved with `rewake inspect log PATH`",
-            segment=previous.name,
-            offset=size,
+        raise damaged(
+            f"segment {previous.name} ends at byte {size}, but {end} bytes of it are durable",
+            previous.name,
+            size,
         )
     return LiveSegment(found.headers[previous], end)

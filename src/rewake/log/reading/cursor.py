@@ -8,6 +8,7 @@ back behind a cursor, that one raises `TakenBack`; one that has not come so far 
 
 from collections.abc import Sequence
 
+from rewake.log.files.damage import damaged, missing_frame
 from rewake.log.files.layout import SegmentId
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.frame import TRAILER_SIZE, Frame, decode_frame, decode_header, frame_length_before
@@ -54,13 +55,9 @@ class Tail:
         self.sequence += 1
         return stripe.take()
 
-    def poll(self, *, max_frames: int = 1024, refresh: bool = True) -> list[Frame]:
-        """The next complete frames, at most `max_frames`; empty when there is nothing new.
-
-        A host that knows how far the writer is may share one reader among tails and refresh it
-        itself.
-        """
-        if refresh and self.sequence >= self._viewer.end_sequence:
+    def poll(self, *, max_frames: int = 1024) -> list[Frame]:
+        """The next complete frames, at most `max_frames`; empty when there is nothing new."""
+        if self.sequence >= self._viewer.end_sequence:
             self._viewer.refresh()
         self._check_back()
         frames: list[Frame] = []
@@ -105,7 +102,7 @@ class Tail:
                 frame = stripe.peek()
             if frame is not None and frame.sequence == self.sequence:
                 return stripe
-        raise _gap(self._stripes[0].name, self.sequence)
+        raise missing_frame(self._stripes[0].name, self.sequence)
 
 
 class _StripeForward:
@@ -199,7 +196,7 @@ class BackwardCursor:
             if frame is not None and frame.sequence == self.sequence - 1:
                 self.sequence -= 1
                 return stripe.take()
-        raise _gap(self._stripes[0].name, self.sequence - 1)
+        raise missing_frame(self._stripes[0].name, self.sequence - 1)
 
 
 class _StripeBackward:
@@ -282,21 +279,11 @@ def _decoded(window: Window, offset: int) -> Frame:
 
 
 def _damaged(bad: _Unreadable, sequence: int) -> DamagedLog:
-    return DamagedLog(
-        f"segment {bad.segment} is damaged {bad.where}, near sequence {sequence}: {bad.error}; "
-        "restore the segment from a copy, or see what can be saved with `rewake inspect log PATH`",
-        segment=bad.segment,
-        offset=bad.offset,
-        sequence=sequence,
-    )
-
-
-def _gap(segment: str, sequence: int) -> DamagedLog:
-    return DamagedLog(
-        f"frame {sequence} is missing from the log, near segment {segment}; see what can be saved "
-        "with `rewake inspect log PATH`",
-        segment=segment,
-        sequence=sequence,
+    return damaged(
+        f"segment {bad.segment} is damaged {bad.where}, near sequence {sequence}: {bad.error}",
+        bad.segment,
+        bad.offset,
+        sequence,
     )
 
 

@@ -11,7 +11,6 @@ raises `TakenBack`.
 """
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from rewake.log.frame import Frame
@@ -64,14 +63,11 @@ class LogReader(Viewer):
                 return
             yield frame
 
-    def frames_backwards(
-        self, *, before_sequence: int | None = None, chunk_bytes: int = CHUNK_BYTES
-    ) -> Iterator[Frame]:
-        """The frames from the end (or from `before_sequence`) back to the first retained one."""
+    def frames_backwards(self, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Frame]:
+        """The frames from the end back to the first retained one."""
         cursor = BackwardCursor(self, chunk_bytes=chunk_bytes)
         while (frame := cursor.take()) is not None:
-            if before_sequence is None or frame.sequence < before_sequence:
-                yield frame
+            yield frame
 
     def tail(
         self,
@@ -117,10 +113,5 @@ class LogReader(Viewer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

@@ -13,6 +13,7 @@ loss cannot bring back what was seen to be taken back.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rewake.log.files.damage import damaged
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.files.floor import read_floor
 from rewake.log.files.layout import MARK, segment_id
@@ -20,7 +21,6 @@ from rewake.log.files.mark import Mark, read_mark
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.reading.chain import Chain, Seals, load_chains
 from rewake.log.store import Store
-from rewake.model.errors import DamagedLog
 
 __all__ = ["Survey", "believed_mark", "survey"]
 
@@ -92,11 +92,11 @@ def believed_mark(stores: Sequence[Store], mark: Mark, floor: int) -> Mark | Non
     mark = read_mark(stores[0], log_id=mark.log_id, stripes=len(stores))
     if not mark.is_first:
         return mark
-    raise DamagedLog(
-        f"the durable mark is that of a new log, but {evidence}; restore the file `{MARK}` from "
-        "the same copy as the rest, or see what can be saved with `rewake inspect log PATH`",
-        segment=MARK,
-        offset=0,
+    raise damaged(
+        f"the durable mark is that of a new log, but {evidence}",
+        MARK,
+        0,
+        remedy=f"restore the file `{MARK}` from the same copy as the rest, or ",
     )
 
 

@@ -81,7 +81,7 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
-from rewake.stores.room import has_room
+from rewake.stores.small_files import has_room
 
 # For the first word with the coordinator.
 _REACH_SECONDS = 5.0

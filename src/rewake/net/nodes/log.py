@@ -14,7 +14,7 @@ from rewake.log.files.layout import DESCRIPTOR
 from rewake.log.files.lineage import WHAT_TO_DO, Lineage, LogRecord, check_record
 from rewake.log.frame import Frame, TurnRecord
 from rewake.log.reading.reader import LogReader, Tail
-from rewake.log.retention import KEEP_NOTHING, Needs
+from rewake.log.retention import KEEP_NOTHING
 from rewake.log.writing.flight import Limits
 from rewake.log.writing.pipeline import State
 from rewake.model.errors import (
@@ -175,7 +175,7 @@ class NodeLog:
         """Nobody needs frames before this sequence number; whole segments go when they can."""
         if before <= self._trimmed + 256:
             return
-        if self._writer.trim(Needs(recovery=before), self._retention) is not None:
+        if self._writer.trim(before, self._retention) is not None:
             self._trimmed = before
 
     def close(self) -> None:

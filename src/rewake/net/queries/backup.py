@@ -42,8 +42,7 @@ from rewake.node.coordinator.state import STATE_FILE, decode_state, encode_state
 from rewake.stores import LocalStore, open_log_reader
 from rewake.stores.edge import local_stores
 from rewake.stores.local import LOCK_NAME
-from rewake.stores.private import private_opener
-from rewake.stores.small_files import sync_folder
+from rewake.stores.small_files import sync_folder, synced_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -250,10 +249,8 @@ def _write_log(to: Path, look: _Look) -> dict[str, dict[str, Any]]:
 
 def _write(path: Path, data: bytes) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(path, "wb", opener=private_opener) as file:
+    with synced_file(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
     return {"size": len(data), "sha256": sha256(data).hexdigest()}
 
 
@@ -261,7 +258,7 @@ def copy_bytes(descriptor: int, path: Path, size: int) -> dict[str, Any]:
     """Copy the first bytes of an open file; what they are, for the manifest."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     digest, done = sha256(), 0
-    with open(path, "wb", opener=private_opener) as file:
+    with synced_file(path) as file:
         while done < size:
             data = os.pread(descriptor, min(_CHUNK_BYTES, size - done), done)
             if not data:
@@ -269,8 +266,6 @@ def copy_bytes(descriptor: int, path: Path, size: int) -> dict[str, Any]:
             digest.update(data)
             file.write(data)
             done += len(data)
-        file.flush()
-        os.fsync(file.fileno())
     return {"size": done, "sha256": digest.hexdigest()}
 
 

@@ -27,17 +27,25 @@ import re
 import secrets
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rewake.log.files.layout import DESCRIPTOR, claim_epoch
-from rewake.log.files.sealed import sealed, unsealed_or_plain
-from rewake.model.errors import DamagedData, DamagedLog, OtherOperator, StorageFault, UsageError
+from rewake.log.files.claims import current_claim
+from rewake.log.files.layout import DESCRIPTOR
+from rewake.log.files.sealed import sealed, unsealed
+from rewake.model.errors import (
+    DamagedData,
+    DamagedLog,
+    NotALog,
+    OtherOperator,
+    StorageFault,
+    UsageError,
+)
 from rewake.net.queries.ancestry import Process
 from rewake.net.wire.authentication import TOKEN_BYTES, Token
 from rewake.node.messages import Address
-from rewake.stores.local import LOCK_NAME
+from rewake.stores.local import LOCK_NAME, LocalStore
 from rewake.stores.places import local_path, refuse_foreign
 from rewake.stores.private import make_private_folder
 from rewake.stores.small_files import create_file, replace_file
@@ -48,7 +56,6 @@ _FORMAT: Final = 2
 # What may be here when `operator.json` is not; another process may just have made it.
 _BEFORE_OPERATOR: Final = frozenset({"operator.json", "token", "told", LOCK_NAME})
 _HOLDER: Final = re.compile(r"shard host (\S+) (\d+) on (\S+) \(pid \d+\)\Z")
-_MAX_HOLDER_BYTES: Final = 256
 
 
 class Owner(NamedTuple):
@@ -91,17 +98,13 @@ class ShardFolder:
 
     def owner(self, number: int) -> Owner:
         """The holder of the newest claim to a shard's log; epoch -1 when there is none."""
-        folder = self.shard(number)
         try:
-            epochs = [e for name in os.listdir(folder) if (e := claim_epoch(name)) is not None]
-        except FileNotFoundError:
-            epochs = []
-        epoch = max(epochs, default=-1)
-        try:
-            text = (folder / f"epoch-{epoch:020d}").read_bytes()[:_MAX_HOLDER_BYTES]
-        except FileNotFoundError:
-            text = b""
-        return Owner(epoch, _address(text.decode(errors="replace")))
+            store = LocalStore(self.shard(number))
+        except NotALog:
+            return Owner(-1, None)
+        with closing(store):
+            epoch, holder = current_claim(store)
+        return Owner(epoch, _address(holder))
 
     # --- batches without input ---------------------------------------------------------------
 
@@ -127,7 +130,7 @@ class ShardFolder:
         """What `operator.json` says, or None."""
         path = self.path / "operator.json"
         try:
-            stored = unsealed_or_plain(path.read_bytes(), str(path), "restore it")
+            stored = unsealed(path.read_bytes(), str(path), "restore it")
         except FileNotFoundError:
             return None
         except DamagedData as error:

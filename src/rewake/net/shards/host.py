@@ -44,9 +44,10 @@ from rewake.net.watcher import watcher
 from rewake.net.wire.addresses import is_wildcard, leave_unpaced
 from rewake.net.wire.doorway import Doorway
 from rewake.node.messages import Address
-from rewake.node.micro_batches.shard_batches import BatchIdentity, BatchRecord
+from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.operators.row_digest import RowDigest
-from rewake.stores.private import private_opener
+from rewake.stores.small_files import replace_file
 
 if TYPE_CHECKING:
     from rewake.net.shards.state import Description, ShardState
@@ -380,10 +381,8 @@ def _serve_while_wanted(
     host = ShardHost(at, listen, idle_seconds=idle_seconds)
     host.start()
     _sweep(registration.parent)
-    draft = registration.with_suffix(".draft")
-    with open(draft, "w", opener=private_opener) as file:
-        file.write(json.dumps({"address": list(host.address), "pid": os.getpid()}))
-    draft.rename(registration)
+    said = json.dumps({"address": list(host.address), "pid": os.getpid()})
+    replace_file(registration, said.encode(), durable=False)
     threading.Thread(target=_prepare, args=(host.folder,), daemon=True).start()
     while not host.stopping.wait(_LOOK_SECONDS):
         here = host.serves(host.folder.place)

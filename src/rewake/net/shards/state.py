@@ -23,7 +23,7 @@ from rewake.log.contents import Contents, metadata_of, place_metadata
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.log.frame import Frame, TurnRecord
-from rewake.log.retention import KEEP_NOTHING, Needs
+from rewake.log.retention import KEEP_NOTHING
 from rewake.log.writing.flight import Limits
 from rewake.model.errors import (
     Fenced,
@@ -374,7 +374,7 @@ class ShardState:
     def _trim(self) -> None:
         if self._since_trim >= _TRIM_BYTES:
             needed = self._writer.next_sequence - self._state.frames_needed
-            if self._writer.trim(Needs(recovery=needed), KEEP_NOTHING) is not None:
+            if self._writer.trim(needed, KEEP_NOTHING) is not None:
                 self._since_trim = 0
 
     # --- for people --------------------------------------------------------------------------

@@ -34,6 +34,7 @@ import pyarrow as pa
 from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
+from rewake.model.batches import read_batch
 from rewake.model.errors import BadPeer, OperatingFault, UsageError
 from rewake.net.wire.authentication import NONCE_BYTES, Handshake, Token
 from rewake.net.wire.codec import (
@@ -184,12 +185,8 @@ class ShardConnection:
                 return
             buffer = pa.allocate_buffer(length)
             self._receive_into(memoryview(buffer).cast("B"))
-            try:
-                batch = pa.ipc.read_record_batch(buffer, schema)
-                batch.validate()
-            except (pa.ArrowException, OSError, EOFError) as error:
-                raise self._bad(f"tuples that cannot be read ({error})") from error
-            yield batch
+            wrong = f"{self.peer} sent tuples that cannot be read; the connection is closed"
+            yield read_batch(buffer, schema, wrong, BadPeer, full=False)
 
     def _next_prefix(self) -> tuple[int, int, int, bytes]:
         """Kind, length, checksum and the bytes that it covers, of the next frame with news."""

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
+from rewake.model.batches import read_batch
 from rewake.model.errors import BadPeer, DamagedFrame
 from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.node.messages import Packet
-from rewake.operators.kit.batches import read_batch
 
 
 def packet_of(event: StreamEvent) -> Packet:

@@ -1,10 +1,9 @@
 """Which of Spark's micro-batches a shard takes, repeats or refuses: exactly once, per shard.
 
-A micro-batch has an identity: the id of the streaming query (which its checkpoint keeps) and a
-number that rises by one.  Every shard records every batch, also one without rows for it, so its
-newest frame names the batch before the next.  Spark repeats a batch whenever it is not sure (a task
-is tried again or twice at once, the driver was restarted) and always with the same identity; so the
-log alone decides:
+Every shard records every batch, also one without rows for it, so its newest frame names the batch
+before the next (`next_batch`).  Spark repeats a batch whenever it is not sure (a task is tried
+again or twice at once, the driver was restarted) and always with the same identity; so the log
+alone decides:
 
     the next batch                          process it, and record it
     the batch of the record, same rows      the same results again, and nothing changes
@@ -28,54 +27,19 @@ The design is argued in docs/design/shards-of-micro-batches.md.
 from __future__ import annotations
 
 from enum import Enum
-from itertools import pairwise
-from struct import Struct
 from typing import Final, NamedTuple
 
-from rewake.model.errors import (
-    CheckpointBehindLog,
-    CheckpointWithoutLog,
-    DamagedFrame,
-    LogBehindCheckpoint,
-    OtherQuery,
-    OtherRows,
-    UsageError,
-)
+from rewake.model.errors import DamagedFrame, OtherRows, UsageError
+from rewake.node.micro_batches.next_batch import IDENTITY_BYTES, BatchIdentity, Place, is_next
 from rewake.node.micro_batches.shard_chain import Past
 from rewake.operators.row_digest import DIGEST_BYTES, RowDigest
 
-__all__ = ["GAPS", "BatchIdentity", "BatchRecord", "Decision", "ShardBatches"]
+__all__ = ["GAPS", "BatchRecord", "Decision", "ShardBatches"]
 
-_IDENTITY: Final = Struct("<16sQ")
-_RUN: Final = slice(_IDENTITY.size, _IDENTITY.size + 16)
+_RUN: Final = slice(IDENTITY_BYTES, IDENTITY_BYTES + 16)
 _ROWS: Final = slice(_RUN.stop, _RUN.stop + DIGEST_BYTES)
 # What to do about batches that were never offered: see `ShardBatches`.
 GAPS: Final = ("refuse", "allow")
-
-
-class BatchIdentity(NamedTuple):
-    """A micro-batch of a streaming query; `query` is 16 bytes."""
-
-    query: bytes
-    batch: int
-
-    def encode(self) -> bytes:
-        """The BATCH section of a frame: query id, then the batch's number."""
-        return _IDENTITY.pack(self.query, self.batch)
-
-    @classmethod
-    def decode(cls, section: bytes) -> BatchIdentity:
-        """What `encode` wrote; `DamagedFrame` otherwise."""
-        if len(section) != _IDENTITY.size:
-            raise DamagedFrame(f"a batch's identity has {len(section)} bytes")
-        return cls(*_IDENTITY.unpack(section))
-
-    @property
-    def query_text(self) -> str:
-        """The query's id as Spark shows it."""
-        digits = self.query.hex()
-        cuts = (0, 8, 12, 16, 20, 32)
-        return "-".join(digits[a:b] for a, b in pairwise(cuts))
 
 
 class BatchRecord(NamedTuple):
@@ -141,22 +105,11 @@ class ShardBatches:
 
     def decide(self, request: BatchRecord) -> Decision:
         """The next batch, a repeat of the last, or to be put in its place; raises for any other."""
-        last = self.last
-        if last is None:
-            if request.batch > 0:
-                raise self._without_log(request)
+        last, place, gaps = self.last, self._place(), self._gaps == "allow"
+        known = None if last is None else last.identity
+        if is_next(request.identity, known, place, gaps=gaps):
             return Decision.NEXT
-        if request.identity.query != last.identity.query:
-            raise self._other_query(request.identity, last.identity)
-        if request.batch == last.batch:
-            return self._again(request, last)
-        if request.batch < last.batch:
-            raise self._checkpoint_behind(request, last)
-        if request.batch > last.batch + 1 and self._gaps != "allow":
-            raise self._log_behind(request, last)
-        return Decision.NEXT
-
-    def _again(self, request: BatchRecord, last: BatchRecord) -> Decision:
+        assert last is not None, "nothing is repeated before the first batch"
         if request.rows == last.rows:
             return Decision.REPEAT
         if request.run == last.run:
@@ -180,37 +133,17 @@ class ShardBatches:
 
     # --- refusals ----------------------------------------------------------------------------
 
-    def _without_log(self, request: BatchRecord) -> CheckpointWithoutLog:
-        return CheckpointWithoutLog(
-            f"the query's checkpoint goes on with batch {request.batch}, but the log in "
-            f"{self._folder} is empty: the state of the batches before is not there. Give the `at` "
-            "that belongs to this checkpointLocation, or start over with a new `at` and a new "
-            "checkpointLocation"
-        )
-
-    def _other_query(self, request: BatchIdentity, last: BatchIdentity) -> OtherQuery:
-        return OtherQuery(
-            f"the log in {self._folder} belongs to the streaming query {last.query_text} (its last "
-            f"batch is {last.batch}), but batch {request.batch} of query {request.query_text} was "
-            "given to it. Two queries cannot share an `at`, and a new checkpointLocation makes a "
-            "new query: give the checkpointLocation that belongs to this `at`, or a new `at`"
-        )
-
-    def _checkpoint_behind(self, request: BatchRecord, last: BatchRecord) -> CheckpointBehindLog:
-        return CheckpointBehindLog(
-            f"the query's checkpoint asks for batch {request.batch}, but the log in {self._folder} "
-            f"has come to batch {last.batch}: the checkpoint is older than the log (restored from "
-            "a copy?). Restore the copy of `at` that was made with it, or the newest checkpoint, "
-            "or start over with a new `at` and a new checkpointLocation"
-        )
-
-    def _log_behind(self, request: BatchRecord, last: BatchRecord) -> LogBehindCheckpoint:
-        return LogBehindCheckpoint(
-            f"the query's checkpoint goes on with batch {request.batch}, but the log in "
-            f"{self._folder} ends with batch {last.batch}: the log is older than the checkpoint "
-            "(restored from a copy?), and what came between would be lost. Restore the newest copy "
-            "of `at`; or, if Spark had nothing for this operator in those batches, say "
-            "gaps='allow'"
+    def _place(self) -> Place:
+        return Place(
+            f"the log in {self._folder}",
+            without_log="Give the `at` that belongs to this checkpointLocation, or start over with "
+            "a new `at` and a new checkpointLocation",
+            other_query="Two queries cannot share an `at`, and a new checkpointLocation makes a "
+            "new query: give the checkpointLocation that belongs to this `at`, or a new `at`",
+            checkpoint_behind="Restore the copy of `at` that was made with it, or the newest "
+            "checkpoint, or start over with a new `at` and a new checkpointLocation",
+            log_behind="Restore the newest copy of `at`; or, if Spark had nothing for this "
+            "operator in those batches, say gaps='allow'",
         )
 
     def _left_to_chance(self, request: BatchRecord, last: BatchRecord) -> OtherRows:

@@ -12,6 +12,7 @@ from collections import deque
 from typing import ClassVar, Final, NamedTuple
 
 from rewake.log.frame import SectionKind, TurnRecord
+from rewake.log.results import result_sections
 from rewake.node.channels.packets import punctuation_section
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Acknowledge, NodeCommand
@@ -19,7 +20,7 @@ from rewake.node.frame_marks import FrameMarks
 from rewake.node.messages import Ack, Packet
 from rewake.node.protocols.protocol import LogSoFar, Shell
 from rewake.node.protocols.under_approach import UnderApproach
-from rewake.recovery.approach import Turn, result_sections
+from rewake.recovery.approach import Turn
 
 __all__ = ["Holding"]
 

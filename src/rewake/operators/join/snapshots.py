@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rewake.model.batches import read_batch
 from rewake.model.errors import DamagedFrame, RewakeError
 from rewake.operators.columns.arrays import Array, Int64s
 from rewake.operators.columns.values import TimeColumn
 from rewake.operators.join.parts import KINDS, MARK
 from rewake.operators.join.tuples import HeldTuples
-from rewake.operators.kit.batches import read_batch
 from rewake.operators.kit.footprints import frames_of
 from rewake.operators.stateful import StoredParts
 

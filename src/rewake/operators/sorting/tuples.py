@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from rewake.model.batches import read_batch
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
 from rewake.operators.columns.arrays import Array, Bytes, Int64s
-from rewake.operators.kit.batches import read_batch
 
 __all__ = ["WaitingTuples", "no_tuples", "pack_tuples", "unpack_tuples"]
 

@@ -27,14 +27,13 @@ from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
-import pyarrow as pa
 
 from rewake.log.columns import pack_columns
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.log.results import result_sections
 from rewake.model.errors import ReplayMismatch
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Int32s
-from rewake.operators.kit.batches import read_batch
 from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
 from rewake.recovery.approach import (
     LATE_OUTPUT,
@@ -44,7 +43,6 @@ from rewake.recovery.approach import (
     Recovery,
     Turn,
     by_port,
-    result_sections,
     rows_in,
 )
 from rewake.recovery.eventual.footprint_order import FootprintOrder, Footprints
@@ -57,7 +55,6 @@ __all__ = [
     "RESULTS_OUTPUT",
     "ContinuousEventualCheckpointing",
     "Turn",
-    "result_batch",
 ]
 
 MANY_FRAMES = 65_536
@@ -353,14 +350,3 @@ class ContinuousEventualCheckpointing(Recovery):
                 f"from {event.start} to {event.end}: the input was cut differently before the "
                 "crash; deliver stream events as they were, or filter in a fragment of its own"
             )
-
-
-def result_batch(
-    frame: Frame, schema: pa.Schema, output: int = RESULTS_OUTPUT
-) -> pa.RecordBatch | None:
-    """The tuples a frame emitted on an output, or None."""
-    payload = frame.section(SectionKind.RESULTS, output)
-    if payload is None:
-        return None
-    wrong = f"the results of frame {frame.sequence} are not a batch of the log's schema"
-    return read_batch(payload, schema, wrong)

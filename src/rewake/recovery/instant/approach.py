@@ -35,6 +35,7 @@ from typing import ClassVar
 import numpy as np
 
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
+from rewake.log.results import result_sections
 from rewake.model.errors import ReplayMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Int32s
@@ -51,7 +52,6 @@ from rewake.recovery.approach import (
     Turn,
     by_port,
     register,
-    result_sections,
     rows_in,
 )
 from rewake.recovery.eventual.reading import pack_parts

@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.log.frame import Frame, Section, SectionKind
+from rewake.log.results import result_batch
 from rewake.model.errors import DamagedFrame, DamagedLog, RewakeError, UsageError
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.columns.arrays import Int32s
@@ -44,10 +45,7 @@ from rewake.operators.stateful import (
     open_slots,
 )
 from rewake.recovery.approach import LATE_OUTPUT, RESULTS_OUTPUT, Turn, by_port, rows_in
-from rewake.recovery.eventual.engine import (
-    ContinuousEventualCheckpointing,
-    result_batch,
-)
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.eventual.reading import unpack_parts
 from rewake.recovery.packing import pack_tightly
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent

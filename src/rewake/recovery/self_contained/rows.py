@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.log.frame import Frame, Section, SectionKind
+from rewake.model.batches import read_batch
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
 from rewake.operators.columns.arrays import Array, arrow_array, dtype_of, values_view
-from rewake.operators.kit.batches import read_batch
 from rewake.operators.stateless import plain_batch, plain_schema
 from rewake.recovery.packing import estimated_bytes, pack_tightly, unpack_any
 from rewake.recovery.self_contained.frames import BatchMark, MarkedFrame

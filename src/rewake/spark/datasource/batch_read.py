@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rewake.connectors.streams.frame_rows import rows_of
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.reading.reader import LogReader
+from rewake.log.results import result_batch
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
 from rewake.model.stream_event import TIME_LIMIT
 from rewake.recovery.packing import unpack_any
@@ -230,7 +230,7 @@ def _before(reader: LogReader, shard: Shard, stop: int, rows: int) -> int:
     for frame in reader.frames_backwards():
         batch = None
         if frame.position < stop:
-            batch = rows_of(frame, shard.output, stored, shard.path)
+            batch = result_batch(frame, stored, shard.output, log=shard.path)
         if batch is None:
             continue
         start: int = frame.position + frame.tuples - batch.num_rows

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rewake.model.errors import UsageError
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.spark.datasource.options import write_options
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.staging import stage

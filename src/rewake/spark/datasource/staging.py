@@ -25,7 +25,7 @@ from rewake.connectors.streams.manifest import STAGING, Part, StagedFile, staged
 from rewake.log.frame import MAX_FRAME_BYTES
 from rewake.model.errors import RewakeError, UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.operators.row_digest import NO_ROWS, digest_of
 from rewake.stores import LocalStore
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from rewake.connectors.streams.manifest import StagedFile
 from rewake.model.errors import UsageError
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.spark.datasource.options import WriteOptions, write_options
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.staging import stage

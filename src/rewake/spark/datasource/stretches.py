@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rewake.connectors.streams.frame_rows import rows_of
 from rewake.log.files.index import read_index
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.reading.reader import LogReader
+from rewake.log.results import result_batch
 from rewake.model.errors import NotALog, OutOfRange, ReplayMismatch
 from rewake.model.stream_event import told_by
 from rewake.spark.datasource.columns import METADATA, Projection, constant
@@ -191,7 +191,7 @@ def _pieces(stretch: Stretch, stored: pa.Schema) -> Iterator[_Piece]:
         for frame in reader.frames(from_position=stretch.first, chunk_bytes=_CHUNK_BYTES):
             if frame.position >= stretch.end:
                 return
-            batch = rows_of(frame, stretch.shard.output, stored, stretch.shard.path)
+            batch = result_batch(frame, stored, stretch.shard.output, log=stretch.shard.path)
             if batch is None:
                 continue
             start = frame.position + frame.tuples - batch.num_rows

@@ -28,7 +28,7 @@ from rewake.model.errors import OperatingFault, UsageError
 from rewake.net.shards.client import ShardRequest, ask_shard
 from rewake.net.shards.folder import ShardFolder
 from rewake.node.late_watch import DROPPED, LateWatch
-from rewake.node.micro_batches.shard_batches import BatchIdentity
+from rewake.node.micro_batches.next_batch import BatchIdentity
 from rewake.operators.row_digest import NO_ROWS, RowDigest
 from rewake.spark.structured import plain
 from rewake.spark.structured.divide import Block, blocks_of

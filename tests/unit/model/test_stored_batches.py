@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rewake.model.batches import read_batch
 from rewake.model.errors import BadPeer, DamagedFrame
 from rewake.operators.columns.arrays import dtype_of, values_view
-from rewake.operators.kit.batches import read_batch
 
 SCHEMA = pa.schema([("text", pa.string())])
 
