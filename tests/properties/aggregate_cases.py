@@ -36,7 +36,7 @@ from rewake.operators.aggregate.functions import (
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.windows.specs import count_window, time_window
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
 from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 from rewake.recovery.policies.shots import ShotsPolicy
@@ -412,17 +412,19 @@ POLICIES = st.one_of(
         tuples=st.sampled_from([0, 2, 5, 20]),
         interval_ms=st.just(1),
         period_ms=st.sampled_from([1, 3]),
-        check_cost_us=st.sampled_from([1000, 300, 1]),
+        check_us=st.sampled_from([1000, 300, 1]),
     ),
     _policy(
         ShotsPolicy,
         every=st.integers(1, 10),
         slow_after=st.integers(0, 10),
-        at_once=st.integers(1, 4),
+        windows=st.integers(1, 4),
     ),
     _policy(
         CostBenefitPolicy,
-        costs=st.just(MeasuredCosts(1, 1, 1)),
+        load_us=st.just(1),
+        replay_us=st.just(1),
+        check_us=st.just(1),
         patience=st.sampled_from([1, 0.1, 5]),
         period_ms=st.sampled_from([0, 2]),
         at_most=st.sampled_from([10, 1]),

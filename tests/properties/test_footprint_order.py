@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rewake.recovery.eventual import footprint_order
-from rewake.recovery.eventual.footprint_order import FootprintOrder, Footprints
+from rewake.recovery.footprint_order import FootprintOrder, Footprints
 
 
 class FootprintOrderAgainstList(RuleBasedStateMachine):

@@ -17,8 +17,8 @@ from rewake.operators.session.operator import SessionSpec
 from rewake.operators.session.window import session_window
 from rewake.operators.windows.specs import count_window, running_window, time_window
 from rewake.recovery.approach import RESULTS_OUTPUT
-from rewake.recovery.migration import first_record, parts_of
 from rewake.recovery.self_contained.engine import SelfContained, repeat
+from rewake.recovery.self_contained.migration import first_record, parts_of
 
 SCHEMA = pa.schema(
     {

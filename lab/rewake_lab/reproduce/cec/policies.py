@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemStream
 from rewake.net.nodes.calibration import calibrate
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
 from rewake_lab.reproduce.cec.target_runs import (
@@ -68,27 +68,26 @@ def rows(setting: Setting) -> Iterator[Row]:
 
 def _policies_in_turn(folder: Path, upstream: Path, case: Case, check_us: float) -> Iterator[Row]:
     row = run_case(folder / "operator", upstream, case, OpenOnly())
-    costs = MeasuredCosts(
-        load_us=float(row["load_s"]) * 1e6 / float(row["extent_records"]),
-        replay_us=float(row["replay_s"]) * 1e6 / float(row["replay_tuples"]),
-        check_us=check_us,
-    )
-    known: Row = {each: getattr(costs, each) for each in ("load_us", "replay_us", "check_us")}
-    yield {"policy": NONE, "told": 0.0, **row, **known}
+    costs = {
+        "load_us": float(row["load_s"]) * 1e6 / float(row["extent_records"]),
+        "replay_us": float(row["replay_s"]) * 1e6 / float(row["replay_tuples"]),
+        "check_us": check_us,
+    }
+    yield {"policy": NONE, "told": 0.0, **row, **costs}
     for kind, told, policy in _policies(case.size, costs):
         row = run_case(folder / "operator", upstream, case, policy)
-        yield {"policy": kind, "told": float(told), **row, **known}
+        yield {"policy": kind, "told": float(told), **row, **costs}
 
 
-def _policies(size: Sizes, costs: MeasuredCosts) -> Iterator[_Asked]:
+def _policies(size: Sizes, costs: dict[str, float]) -> Iterator[_Asked]:
     for extent in EXTENTS:
         yield _Asked(EXTENT, extent, _targets(size, records=extent * size.open_windows))
     for tuples in REPLAYS:
         yield _Asked(REPLAY, tuples, _targets(size, tuples=int(tuples * size.items)))
-    even = costs.check_us / (costs.load_us + costs.replay_us)
+    even = costs["check_us"] / (costs["load_us"] + costs["replay_us"])
     for times in PATIENCES:
         policy = CostBenefitPolicy(
-            costs, patience=times * even, period_ms=_PERIOD_MS, at_most=_most_checks(size)
+            **costs, patience=times * even, period_ms=_PERIOD_MS, at_most=_most_checks(size)
         )
         yield _Asked(BENEFIT, times, policy)
 
@@ -108,7 +107,7 @@ def _targets(size: Sizes, records: int = NO_TARGET, tuples: int = NO_TARGET) -> 
         tuples=tuples,
         interval_ms=_INTERVAL_MS,
         period_ms=_PERIOD_MS,
-        check_cost_us=_check_cost_us(size),
+        check_us=_check_cost_us(size),
     )
 
 

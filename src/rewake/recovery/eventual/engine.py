@@ -45,8 +45,8 @@ from rewake.recovery.approach import (
     by_port,
     rows_in,
 )
-from rewake.recovery.eventual.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.eventual.reading import Pack, construct, pack_metadata, pack_parts
+from rewake.recovery.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Choice, Extent
 from rewake.recovery.promises.rates import RecoveryRates
 
