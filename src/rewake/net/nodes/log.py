@@ -27,7 +27,6 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
-from rewake.operators.stateful import TypedState
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.edge import local_stores
 from rewake.stores.writer import LogWriter
@@ -202,6 +201,6 @@ def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
         # Only with the columns that the operator is given can its state be typed.
         given = plan.program.given_schemas(*plan.input_schemas)
         metadata["rows"] = given[0].serialize().to_pybytes()
-        if isinstance(stateful, TypedState):
+        if stateful.state_schema is not None:
             metadata["state"] = stateful.state_schema.serialize().to_pybytes()
     return metadata
