@@ -24,7 +24,7 @@ from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.channels.packets import event_of, packet_in, punctuation_in
-from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT, Delaying
+from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT
 from rewake.oracle.aggregates import Punctuation
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.operator_scenarios import CLOCKED, PROCESSED
@@ -277,7 +277,7 @@ def _delay(node: NodePlan) -> int | None:
     if node.program.stateful is None:
         return 0
     operator = node.program.operator(*node.input_schemas)
-    return operator.delay if isinstance(operator, Delaying) else 0
+    return operator.delay
 
 
 def _undelayed(mark: int, delay: int | None) -> int:

@@ -30,7 +30,7 @@ from rewake.model.connectors import Source, Watermarked
 from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
-from rewake.operators.stateless import plain_schema
+from rewake.operators.columns.plain import plain_schema
 from rewake.recovery.approach import Approach, checked_approach
 
 __all__ = ["Query"]

@@ -27,6 +27,8 @@ from rewake.model.names import checked_name
 from rewake.model.stream_event import no_tuples
 from rewake.model.units import check_duration
 from rewake.operators.aggregate.functions import AggregateFunction, asked_for, listed
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.columns.plain import plain_schema
 from rewake.operators.expressions.expression import (
     ArrowFunction,
     BatchFunction,
@@ -35,8 +37,7 @@ from rewake.operators.expressions.expression import (
 )
 from rewake.operators.fragment import FilterStep, MapStep
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.stateless import plain_schema
-from rewake.operators.windowed import Window, windowed
+from rewake.operators.windows.specs import Window
 from rewake.recovery.approach import Approach, checked_approach
 
 if TYPE_CHECKING:
@@ -289,7 +290,7 @@ class Stream:
                 count, functions,
                 avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
             )  # fmt: skip
-            spec = windowed(
+            spec = AggregateSpec(
                 keys,
                 window,
                 asked,

@@ -36,7 +36,6 @@ from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
-from rewake.operators.stateful import by_machine_clock
 from rewake.recovery.approach import Recovery
 from rewake.recovery.promises.rates import RecoveryRates
 
@@ -64,7 +63,8 @@ class Node:
         frames = iter(past.frames)
         self.recovery = kind.rebuild(plan, _noting(frames, seen))
         operator = None if self.recovery is None else self.recovery.operator
-        self._clocked = by_machine_clock(operator)
+        # The operator, if it goes by the clock of the machine.
+        self._clocked = operator if operator is not None and operator.clocked else None
         self.merge = self._merge(kind)
         # An entry's: who writes.
         self.producers: Producers | None = None

@@ -17,7 +17,7 @@ from rewake.connectors.databases.calls import WAIT_SECONDS, Call, Caller
 from rewake.connectors.databases.session import SqlDatabase, SqlSession
 from rewake.connectors.databases.text import parameters_of, single_statement
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.operators.expressions.compiler import no_column
+from rewake.model.near import no_column
 
 __all__ = ["SqlLookup", "SqlLookupReader", "sql_lookup"]
 

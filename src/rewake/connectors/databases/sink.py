@@ -36,8 +36,8 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.names import checked_name
+from rewake.model.near import no_column
 from rewake.operators.aggregate.functions import listed
-from rewake.operators.expressions.compiler import no_column
 from rewake.operators.lookups import distinct_rows
 
 __all__ = ["SqlSink", "SqlSinkWriter"]

@@ -17,7 +17,6 @@ from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
-from rewake.operators.stateful import Delaying
 from rewake.recovery.approach import Keeper, Recovery, Turn
 from rewake.recovery.driven import Forward, RecoveryCommand
 from rewake.recovery.promises.rates import RecoveryRates
@@ -34,8 +33,7 @@ class UnderApproach(Protocol):
         super().__init__(shell, past)
         assert shell.recovery is not None
         self.recovery: Recovery = shell.recovery
-        operator = self.recovery.operator
-        delay = operator.delay if isinstance(operator, Delaying) else 0
+        delay = self.recovery.operator.delay
         # How far results may be behind the clock; -1: any far.
         self._delay = -1 if delay is None else delay
         # Tuples, CHECKs and their bytes of the last turn, which somebody may measure.

@@ -74,6 +74,10 @@ class SortBuffers:
         """How many tuples came too late to leave in order."""
         return int(self.registers[DISORDER])
 
+    @disorder.setter
+    def disorder(self, count: int) -> None:
+        self.registers[DISORDER] = count
+
     # --- room --------------------------------------------------------------------------------
 
     def add_rows(self, row: int, keys: Int64s, positions: Int64s) -> None:

@@ -30,7 +30,7 @@ from rewake.log.reading.reader import LogReader
 from rewake.model.errors import DamagedLog, OutOfRange, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.keyed.operator import ProcessSpec
-from rewake.operators.session.operator import SessionSpec
+from rewake.operators.windows.specs import SessionWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint, construct
 from rewake.spark.datasource.batch_read import Reader, at_shard, last_time
 from rewake.spark.datasource.options import ReadOptions, time_in
@@ -54,11 +54,11 @@ def _layout(descriptor: Descriptor) -> StateLayout:
             f"log {descriptor.name!r} does not say which operator made it, so it has no state to "
             "show; kind=control shows its frames"
         )
-    match described.get("kind"):
-        case SessionSpec.kind:
-            return SessionLayout(descriptor, described, given)
-        case ProcessSpec.kind:
-            return KeyedLayout(descriptor, described, given)
+    if described.get("kind") == ProcessSpec.kind:
+        return KeyedLayout(descriptor, described, given)
+    window = described.get("window")
+    if isinstance(window, dict) and window.get("kind") == SessionWindow.kind:
+        return SessionLayout(descriptor, described, given)
     return WindowLayout(descriptor, described, given)
 
 

@@ -31,13 +31,13 @@ from rewake.operators.aggregate.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.aggregate.spec_json import windows_from_json
+from rewake.operators.aggregate.spec_json import spec_from_json
 from rewake.operators.columns.arrays import Array
-from rewake.operators.columns.byte_rows import chosen_state
+from rewake.operators.columns.byte_rows import check_state, chosen_state
 from rewake.operators.columns.values import TimeColumn
-from rewake.operators.kit.footprints import other_operator
-from rewake.operators.session.operator import SessionSpec, pane_rows
+from rewake.operators.kit.footprints import other_operator, rows_of_parts
 from rewake.operators.stateful import StoredParts
+from rewake.operators.windows.specs import SessionWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint
 from rewake.spark.datasource.state.functions import (
     FunctionState,
@@ -60,8 +60,8 @@ class SessionLayout(StateLayout):
     def __init__(
         self, descriptor: Descriptor, described: dict[str, Any], given: pa.Schema | None
     ) -> None:
-        spec = windows_from_json(described)
-        if not isinstance(spec, SessionSpec):
+        spec = spec_from_json(described)
+        if not isinstance(spec.window, SessionWindow) or spec.time is None:
             raise UsageError(f"log {descriptor.name!r} is not one of sessions")
         if given is None:
             raise SchemaMismatch(
@@ -110,7 +110,9 @@ class SessionLayout(StateLayout):
             rest = columns[KEY_COLUMNS + _OF_KEYS :]
             if len(rest) != width or any(column.size != total for column in of_keys):
                 raise other_operator()
-            taken, counts = pane_rows(of_keys[1], rest, rows)
+            lengths = of_keys[1]
+            check_state(rest, int(lengths.sum(dtype=np.int64)))
+            taken, counts = rows_of_parts(lengths, rows), lengths[rows]
             owners.append(np.repeat(before + np.arange(rows.size), counts))
             before += rows.size
             for kept, column in zip(found, chosen_state(rest, taken), strict=True):
