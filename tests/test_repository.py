@@ -245,6 +245,45 @@ def test_make_alone_lists_every_target() -> None:
         assert re.search(rf"^  {target} +\w", listed.stdout, re.MULTILINE), target
 
 
+def _run_tests_with(folder: Path, on_spark: int, others: int) -> subprocess.CompletedProcess[str]:
+    """Run `scripts/test` with a pytest that only says what it was asked for, and these results."""
+    folder.mkdir(exist_ok=True)
+    (folder / "pytest").write_text(
+        '#!/bin/sh\ncase "$*" in\n*"not spark"*) echo "others passed"; exit '
+        f'{others} ;;\n*) echo "1 on Spark"; exit {on_spark} ;;\nesac\n'
+    )
+    (folder / "pytest").chmod(0o755)
+    command = [ROOT / "scripts" / "test", folder]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("on_spark", "others"), [(0, 0), (1, 0), (0, 1), (1, 2), (5, 0)])
+def test_tests_fail_when_either_half_does_and_both_are_told(
+    tmp_path: Path, on_spark: int, others: int
+) -> None:
+    """Those on Spark run beside the others, with their output kept apart."""
+    done = _run_tests_with(tmp_path / "bin", on_spark, others)
+    assert (done.returncode == 0) == (on_spark == others == 0)
+    lines = done.stdout.splitlines()
+    assert lines.index("others passed") < lines.index("1 on Spark")
+    told = "tests: {}; tests on Spark: {}".format(
+        *("passed" if code == 0 else f"FAILED (exit code {code})" for code in (others, on_spark))
+    )
+    assert lines[-1] == f"==> {told}"
+
+
+def test_a_soak_says_first_how_long_it_takes_and_runs_on_after_a_failure(tmp_path: Path) -> None:
+    """Nobody starts hours of work to find out that it is hours; one part may be chosen."""
+    (tmp_path / "pytest").write_text('#!/bin/sh\necho "ran $REWAKE_WHOLE: $*"\nexit 1\n')
+    (tmp_path / "pytest").chmod(0o755)
+    command = [ROOT / "scripts" / "soak", tmp_path, "2", "seeds", "nemesis"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.match(r"minutes.*\n +\d+  seeds .*\n +\d+  nemesis .*\n +\d+  in all\n", done.stdout)
+    assert re.findall(r"^ran 1: .*(sim|nemesis)$", done.stdout, re.MULTILINE) == ["sim", "nemesis"]
+    assert "FAILED: seeds nemesis" in done.stderr
+
+
 def _fake_python(folder: Path, script: str) -> dict[str, str]:
     """Make a PATH with this python3 before the tools of the system, and no newer ones."""
     folder.mkdir()

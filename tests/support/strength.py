@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WHOLE = os.environ.get("REWAKE_WHOLE", "") not in ("", "0")
 # Makes random tests longer: `make soak` multiplies their examples, seeds and states.
 SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
