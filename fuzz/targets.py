@@ -328,7 +328,7 @@ def _output_schema(case: int) -> pa.Schema:
 
 def results(data: bytes) -> None:
     """A batch of results."""
-    from rewake.recovery.eventual.engine import result_batch
+    from rewake.log.results import result_batch
 
     case = data[0] % 12 if data else 0
     payload = StoredFrame(0, 0, 0, 0, ((SectionKind.RESULTS, data[1:]),))
