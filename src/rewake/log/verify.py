@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from rewake.log.files.descriptor import Descriptor, read_descriptor
 from rewake.log.files.floor import read_floor
-from rewake.log.files.layout import SegmentId, segment_id
+from rewake.log.files.layout import SegmentId
 from rewake.log.files.mark import Mark, read_mark
-from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader, read_segment_header
-from rewake.log.reading.chain import Seals
+from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
+from rewake.log.reading.chain import Seals, SegmentFiles
 from rewake.log.reading.scan import FoundFrame, Window, headers_in
 from rewake.log.reading.survey import believed_mark, survey
 from rewake.log.recover import recover
@@ -204,21 +204,16 @@ def _read_bounds(stores: Sequence[Store], log_id: int, report: LogReport) -> Mar
 def _read_headers(
     stores: Sequence[Store], log_id: int, report: LogReport
 ) -> dict[tuple[int, SegmentId], tuple[Store, SegmentHeader]]:
-    headers = {}
+    headers: dict[tuple[int, SegmentId], tuple[Store, SegmentHeader]] = {}
     for stripe, store in enumerate(stores):
-        for name in sorted(store.names()):
-            segment = segment_id(name)
-            if segment is None:
-                continue
-            try:
-                header = read_segment_header(store, segment, stripe=stripe, log_id=log_id)
-                headers[stripe, segment] = (store, header)
-            except DamagedLog as error:
-                report.damage = report.damage or _damage(error)
-                size = store.size(name)
-                lost = SegmentReport(stripe, name, segment.epoch, segment.first_sequence, size)
-                lost.damage, lost.torn_bytes = _damage(error), size
-                report.segments.append(lost)
+        files = SegmentFiles(store, stripe, log_id)
+        headers |= {(stripe, each): (store, header) for each, header in files.headers.items()}
+        for (first, epoch), error in sorted(files.damaged.items(), key=lambda item: item[0]):
+            report.damage = report.damage or _damage(error)
+            size = store.size(error.segment)
+            lost = SegmentReport(stripe, error.segment, epoch, first, size)
+            lost.damage, lost.torn_bytes = _damage(error), size
+            report.segments.append(lost)
     return headers
 
 

@@ -19,7 +19,7 @@ from rewake.log.files.segment import SegmentHeader, read_segment_header
 from rewake.log.store import Store
 from rewake.model.errors import DamagedLog
 
-__all__ = ["Chain", "LiveSegment", "Seals", "load_chains"]
+__all__ = ["Chain", "LiveSegment", "Seals", "SegmentFiles", "load_chains"]
 
 UNSEALED = 1 << 64
 
@@ -59,7 +59,7 @@ class Seals:
         return self._limits[bisect_right(self._epochs, epoch)]
 
 
-class _Found:
+class SegmentFiles:
     """The segment files of one stripe, sorted by whether their headers can be read."""
 
     def __init__(self, store: Store, stripe: int, log_id: int) -> None:
@@ -81,7 +81,7 @@ def load_chains(
     stores: Sequence[Store], *, log_id: int, floor: int
 ) -> tuple[tuple[Chain, ...], Seals]:
     """The chain of every stripe, oldest segment first, and the seals; DamagedLog for a gap."""
-    found = [_Found(store, stripe, log_id) for stripe, store in enumerate(stores)]
+    found = [SegmentFiles(store, stripe, log_id) for stripe, store in enumerate(stores)]
     headers = [header for stripe in found for header in stripe.headers.values()]
     _refuse_unreadable_epochs(found, headers)
     seals = Seals(headers)
@@ -90,7 +90,7 @@ def load_chains(
     ), seals
 
 
-def _refuse_unreadable_epochs(found: list[_Found], headers: list[SegmentHeader]) -> None:
+def _refuse_unreadable_epochs(found: list[SegmentFiles], headers: list[SegmentHeader]) -> None:
     """A damaged header of the newest epoch may hide a seal: nothing can be told without it."""
     newest = max((header.id.epoch for header in headers), default=-1)
     for stripe in found:
@@ -99,7 +99,7 @@ def _refuse_unreadable_epochs(found: list[_Found], headers: list[SegmentHeader])
                 raise error
 
 
-def _chain(store: Store, found: _Found, seals: Seals, floor: int) -> Chain:
+def _chain(store: Store, found: SegmentFiles, seals: Seals, floor: int) -> Chain:
     candidates = [
         segment for segment in found.headers if segment.first_sequence <= seals.limit(segment.epoch)
     ]
@@ -112,7 +112,7 @@ def _chain(store: Store, found: _Found, seals: Seals, floor: int) -> Chain:
     return tuple(reversed(chain))
 
 
-def _goes_on(header: SegmentHeader, found: _Found, floor: int) -> bool:
+def _goes_on(header: SegmentHeader, found: SegmentFiles, floor: int) -> bool:
     """Whether what comes before this segment is still part of the log.
 
     At the floor it is only if it is there and begins at the floor too: an empty segment whose
@@ -126,7 +126,7 @@ def _goes_on(header: SegmentHeader, found: _Found, floor: int) -> bool:
     return previous in found.headers and previous.first_sequence >= floor
 
 
-def _predecessor(store: Store, found: _Found, header: SegmentHeader) -> LiveSegment:
+def _predecessor(store: Store, found: SegmentFiles, header: SegmentHeader) -> LiveSegment:
     previous, end = header.previous, header.previous_end
     assert previous is not None
     if (previous.epoch, previous.first_sequence) >= (header.id.epoch, header.id.first_sequence):
