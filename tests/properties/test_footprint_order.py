@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rewake.recovery.eventual import footprint_order
+from rewake.recovery import footprint_order
 from rewake.recovery.footprint_order import FootprintOrder, Footprints
 
 
