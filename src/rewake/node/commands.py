@@ -15,6 +15,7 @@ from rewake.node.messages import (
     Ack,
     Address,
     Begins,
+    Follow,
     InSync,
     Packet,
     Refused,
@@ -133,7 +134,7 @@ class Dial:
 
     link: int
     address: Address
-    message: Subscribe
+    message: Subscribe | Follow
 
 
 @dataclass(frozen=True, slots=True)
