@@ -1,7 +1,9 @@
 """Honest logs in memory, to be damaged: several writers, two stripes, trimmed, torn, empty."""
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from fuzz.checksums import repaired
@@ -9,11 +11,23 @@ from fuzz.inputs import DELETE, OVERWRITE, REPAIR, TRUNCATE, Edit
 from rewake.log.log import Log
 from rewake.log.memory import Choices, MemoryStore
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits, Mode
 
-__all__ = ["CLOSED_OR_KILLED", "LOGS", "LOG_ID", "Files", "damaged", "honest", "stores_of"]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from log_vocabulary import sample_turn
+
+__all__ = [
+    "CLOSED_OR_KILLED",
+    "LOGS",
+    "LOG_ID",
+    "Files",
+    "damaged",
+    "honest",
+    "sample_turn",
+    "stores_of",
+]
 
 LOG_ID: Final = 0x5EED
 MAX_FILE_BYTES: Final = 1 << 16

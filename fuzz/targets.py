@@ -25,7 +25,16 @@ from fuzz.inputs import (
     unpack_edits,
     unpack_frames,
 )  # fmt: skip
-from fuzz.logs import CLOSED_OR_KILLED, LOG_ID, LOGS, Files, damaged, honest, stores_of
+from fuzz.logs import (
+    CLOSED_OR_KILLED,
+    LOG_ID,
+    LOGS,
+    Files,
+    damaged,
+    honest,
+    sample_turn,
+    stores_of,
+)
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.files.descriptor import read_descriptor
 from rewake.log.files.floor import read_floor
@@ -45,7 +54,6 @@ from rewake.log.frame import (
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
 from rewake.log.reading.reader import LogReader
-from rewake.log.testing import sample_turn
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import NotALog, RewakeError, UnsupportedVersion

@@ -1,22 +1,21 @@
 """Lives of a log, scripted, and what must be found when one is cut short by power loss."""
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from log_vocabulary import Oracle, OracleWriter, read_numbers
 
+import strength
 from rewake.log.files.claims import owns
 from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import Fenced, NotALog
 
-SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))
-STATES_PER_SCRIPT = int(9_000 * SCALE)
+STATES_PER_SCRIPT = 9_000 * strength.SCALE
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
 
 Stores = list[MemoryStore]

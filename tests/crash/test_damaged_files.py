@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import cache
 
 import pytest
+from log_vocabulary import read_numbers, sample_turn
 
 from rewake.log.files.layout import MARK, segment_id
 from rewake.log.files.mark import SLOT_SIZE
@@ -12,7 +13,6 @@ from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import read_numbers, sample_turn
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits

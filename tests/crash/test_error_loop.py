@@ -9,11 +9,11 @@ import itertools
 from contextlib import suppress
 
 import pytest
+from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Fate, Faults, MemoryStore
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
     LogExists,

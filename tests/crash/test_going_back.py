@@ -17,6 +17,7 @@ from lives import (
     open_writer,
     power_lost_at,
 )
+from log_vocabulary import Oracle, number_of, read_numbers
 
 from rewake.log.files import claims
 from rewake.log.files.layout import MARK
@@ -25,7 +26,6 @@ from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.reading import view
 from rewake.log.reading.chain import UNSEALED, Seals
-from rewake.log.testing import Oracle, number_of, read_numbers
 from rewake.model.errors import Fenced, RewakeError, TakenBack
 
 

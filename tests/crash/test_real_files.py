@@ -8,19 +8,20 @@ import time
 from pathlib import Path
 
 import pytest
+from log_vocabulary import number_of, sample_turn
 
-from rewake.log.testing import number_of, sample_turn
+import strength
 from rewake.log.writing.pipeline import Limits, State
 from rewake.model.errors import DamagedLog, Fenced, StorageFault
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 SOURCES = Path(__file__).parents[2] / "src"
-KILLS = max(4, int(8 * float(os.environ.get("REWAKE_CRASH_SCALE", "1"))))
+KILLS = 8 * strength.SCALE
 
 CHILD = """
 import sys
 from rewake.log.writing.pipeline import Limits
-from rewake.log.testing import sample_turn
+from log_vocabulary import sample_turn
 from rewake.stores import open_log_writer
 
 def promise(through):

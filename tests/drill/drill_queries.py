@@ -7,7 +7,7 @@ import pyarrow as pa
 from gated_source import GatedSource
 from pyarrow import parquet
 
-from rewake.connectors import Files, FileSink, ItemSource, ItemStream
+from rewake import Files, FileSink, ItemSource, ItemStream
 from rewake.connectors.item_stream import SCHEMA
 from rewake.graph.query import Query
 from rewake.graph.steps import Port
@@ -112,7 +112,7 @@ def files_to_files(folder: Path, tuples: int) -> Query:
         by="item_id", window=count_window(WINDOW), avg="item_price", max="item_time",
         name="averages",
     )  # fmt: skip
-    results.to(FileSink(folder / "out", rows_per_file=1_000), name="sink")
+    results.to(FileSink(folder / "out"), name="sink")
     return query
 
 

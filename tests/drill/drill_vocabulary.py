@@ -23,7 +23,7 @@ import pyarrow as pa
 from drill_queries import HIGHEST, ITEMS, TUPLES, WINDOW, averages
 from gated_source import open_gate
 
-from rewake.connectors import ItemStream, StreamSource
+from rewake import ItemStream, StreamSource
 from rewake.graph.query import Query
 from rewake.net.clients.client import Subscription
 from rewake.net.kill_points import Fault

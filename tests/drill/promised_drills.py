@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from rewake.connectors import ItemSource, ItemStream
+from rewake import ItemSource, ItemStream
 from rewake.drill.compare import compare
 from rewake.graph.query import Query
 from rewake.oracle.verdict import Verdict

@@ -9,7 +9,7 @@ from drill_queries import HIGHEST, ITEMS, WINDOW, entered
 from drill_vocabulary import PATIENCE_SECONDS, Drill, Reader, until, verdict
 
 import rewake
-from rewake.connectors import ItemStream
+from rewake import ItemStream
 from rewake.model.errors import OperatingFault
 from rewake.net.clients.client import Subscription
 from rewake.net.clients.producer import Producer

@@ -12,7 +12,7 @@ import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
 from gated_source import GatedSource, open_gate
 
-from rewake.connectors import ItemSource, ItemStream
+from rewake import ItemSource, ItemStream
 from rewake.connectors.databases.sink import SqlSink
 from rewake.graph.lookups import lookup
 from rewake.graph.query import Query

@@ -22,7 +22,7 @@ from drill_vocabulary import (
 )
 from gated_source import open_gate
 
-from rewake.connectors import read_parts
+from rewake import read_parts
 from rewake.model.errors import QueryFailed, UsageError
 from rewake.net.clients.client import ENDPOINT_FILE
 from rewake.net.queries.processes import Processes

@@ -12,7 +12,7 @@ from drill_queries import ITEMS, TUPLES, averages, entered, files_to_files
 from drill_vocabulary import Drill, Reader, durable_results, run_driver, until, verdict
 from kill_table import DRIVER_PLACES, NODE_PLACES, SAMPLE, Place, fired
 
-from rewake.connectors import ItemStream, read_parts
+from rewake import ItemStream, read_parts
 from rewake.net.kill_points import POINTS, Fault
 
 FILES_TUPLES = 80_000

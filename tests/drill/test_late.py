@@ -7,8 +7,8 @@ import pyarrow as pa
 from drill_vocabulary import until
 from typer.testing import CliRunner
 
+from rewake import Batches, StreamSource
 from rewake.cli.app import app
-from rewake.connectors import Batches, StreamSource
 from rewake.drill.lateness import late_in_folder
 from rewake.graph import Query, time_window
 from rewake.net.queries.running import start_processes

@@ -16,7 +16,7 @@ import pytest
 from drill_queries import ITEMS, WINDOW, files_to_files, united
 from drill_vocabulary import Drill, verdict
 
-from rewake.connectors import ItemStream, read_parts
+from rewake import ItemStream, read_parts
 from rewake.model.errors import UsageError
 
 

@@ -8,7 +8,7 @@ import pytest
 from drill_queries import HIGHEST, ITEMS, TUPLES, WINDOW, averages, chained, files_to_files, united
 from drill_vocabulary import Drill, expected, until, verdict
 
-from rewake.connectors import ItemStream, read_parts
+from rewake import ItemStream, read_parts
 from rewake.net.kill_points import Fault
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rewake.connectors import FileSink
+from rewake import FileSink
 from rewake.graph.query import Query
 from rewake.model.errors import RewakeError
 from rewake.net.queries.running import start_processes
@@ -30,9 +30,9 @@ def query_in(folder: Path) -> Query:
     query = Query("struck", recover_within="1s")
     left, right = (query.entry(name, SCHEMA) for name in ENTRIES)
     both = left.union(right, name="both")
-    both.to(FileSink(folder / "tuples", rows_per_file=50), name="as-they-are")
+    both.to(FileSink(folder / "tuples"), name="as-they-are")
     sums = both.aggregate(by="key", window=count_window(WINDOW), sum="number", name="sums")
-    sums.to(FileSink(folder / "sums", rows_per_file=50), name="summed")
+    sums.to(FileSink(folder / "sums"), name="summed")
     return query
 
 

@@ -26,7 +26,7 @@ from nemesis_driver import ENTRIES, REFUSED, WINDOW
 from nemesis_oracle import check_tuples, expected_sums
 from nemesis_producers import Stubborn
 
-from rewake.connectors import read_parts
+from rewake import read_parts
 from rewake.model.errors import UsageError
 from rewake.net.clients.client import Endpoint
 

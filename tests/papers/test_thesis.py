@@ -1,11 +1,11 @@
 """The sentences of the thesis on persistent stream objects (chapters 3 and 4), as tests."""
 
 import pytest
+from log_vocabulary import number_of, sample_turn
 from paper_vocabulary import Process
 
 from rewake.log.log import Log
 from rewake.log.memory import Choices, MemoryStore
-from rewake.log.testing import number_of, sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.operators.windows.specs import count_window

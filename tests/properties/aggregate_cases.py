@@ -10,16 +10,17 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
+import strength
 from rewake.operators.aggregate.functions import (
     AggregateFunction,
     Avg,
@@ -43,12 +44,16 @@ from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 Row = tuple[Any, ...]
-SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
 
 
 def examples(number: int) -> settings:
-    """So many examples, times `REWAKE_SCALE`."""
-    return settings(max_examples=number * SCALE)
+    """So many examples where there is time, a share of them in other runs."""
+    return settings(max_examples=strength.examples(number))
+
+
+def in_pieces(number: int) -> pytest.MarkDecorator:
+    """A long property as so many tests, which workers can share: the first argument says which."""
+    return pytest.mark.parametrize("piece", range(number))
 
 
 # --- columns ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph import Query, session_window, time_window
 from rewake.graph.stream import Stream
 from rewake.node.limits import NodeLimits

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from log_vocabulary import sample_turn
 
 from rewake.log.files.lineage import Lineage, LogRecord, Step, check_record
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.testing import sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import HistoryMismatch
 from rewake.node.channels.origins import check_origin

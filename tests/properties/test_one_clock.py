@@ -13,7 +13,7 @@ from one_clock_cases import (
     run,
 )
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph import Query, time_window
 from rewake.sim.connectors import ListSink
 

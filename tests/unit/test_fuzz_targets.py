@@ -168,9 +168,9 @@ def test_repaired_checksums_are_those_that_the_log_writes() -> None:
     """An honest file is left as it is, so only what is hostile differs from an honest log."""
     from fuzz.checksums import repaired, sealed_frame
     from fuzz.logs import LOG_ID, LOGS, honest
+    from log_vocabulary import sample_turn
 
     from rewake.log.frame import encode_frame
-    from rewake.log.testing import sample_turn
 
     for case in range(len(LOGS) - 2):
         files = honest(case)

@@ -77,10 +77,14 @@ def run_once(
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
     from rewake.drill.report import write_report  # noqa: PLC0415 (slow to import)
-    from rewake.drill.run import observe, run_drill  # noqa: PLC0415
+    from rewake.drill.run import run_drill  # noqa: PLC0415
     from rewake.drill.summary import summary  # noqa: PLC0415
     from rewake.drill.when import Strike, check_nodes  # noqa: PLC0415
     from rewake.report import facts_now, require_charts  # noqa: PLC0415
+
+    def reference(one: Drill, where: Path) -> DrillResult:
+        view.say(f"running {one.name!r} once without faults: the reference")
+        return run_drill(one, where, launcher(), judged=False)
 
     nodes = [node.name for node in drill.build().plan().nodes]
     check_nodes(wanted, nodes)
@@ -88,9 +92,7 @@ def run_once(
     facts = facts_now()  # before the run is what loads the machine
     with drill_view(drill.tuples, quiet=quiet) as view:
         with launchers_for(on, len(nodes), view) as launcher:
-            drill = drill.prepared(
-                place, lambda one, where: _reference(one, where, launcher(), view, observe)
-            )
+            drill = drill.prepared(place, reference)
             view.expect(drill.tuples)
             view.say(f"running {drill.name!r} on {len(nodes)} nodes; logs in {place}")
             result = run_drill(
@@ -103,14 +105,3 @@ def run_once(
             result, place / "report.html", command_line(), facts=facts, title=title
         )
     return summary(result, str(report))
-
-
-def _reference(
-    drill: Drill,
-    where: Path,
-    launcher: Launcher,
-    view: DrillView,
-    observe: Callable[..., DrillResult],
-) -> DrillResult:
-    view.say(f"running {drill.name!r} once without faults: the reference")
-    return observe(drill, where, launcher)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rewake.cli.paths import path_of
+from rewake.cli.options import QueryName, path_of
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,16 +28,14 @@ def _check_owner(query: "Query", folder: Path) -> None:
 
 
 def explain(
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
-            "nexmark:q1 to q8 and q12."
-        ),
-    ],
-    svg: Annotated[
+    query: QueryName,
+    picture: Annotated[
         Path | None,
-        typer.Option(parser=path_of, help="Also write a picture to this file.", show_default=False),
+        typer.Option(
+            parser=path_of,
+            help="Also draw it: write a Mermaid flowchart to this file.",
+            show_default=False,
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -58,7 +56,7 @@ def explain(
     Examples:
       rewake explain items
       rewake explain nexmark:q5
-      rewake explain my_query.py --svg my_query.svg
+      rewake explain my_query.py --picture my_query.mmd
       rewake explain items --recover-within 1s
       rewake explain my_query.py --folder state/averages
 
@@ -88,9 +86,9 @@ def explain(
     for told in (promises, late_in_folder(found.plan(), folder)):
         if told:
             typer.echo("\n" + "\n".join(told))
-    if svg is not None:
+    if picture is not None:
         try:
-            svg.write_text(found.picture(), encoding="utf-8")
+            picture.write_text(found.picture(), encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"cannot write {svg}: {error.strerror}") from error
-        typer.echo(f"picture: {svg}", err=True)
+            raise UsageError(f"cannot write {picture}: {error.strerror}") from error
+        typer.echo(f"picture: {picture}", err=True)

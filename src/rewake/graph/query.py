@@ -14,7 +14,6 @@ description and runs nothing.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ import pyarrow as pa
 from rewake.graph.checks import checked_shards
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.planning import make_plan
+from rewake.graph.promised import RECOVER_WITHIN, approach_of_query
 from rewake.graph.showing.explain import explain
 from rewake.graph.showing.picture import picture
 from rewake.graph.steps import Carried, Graph, Kind, Port, Step
@@ -31,7 +31,7 @@ from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
 from rewake.operators.stateless import plain_schema
-from rewake.recovery.approach import Approach, checked_approach, chosen_approach, default_approach
+from rewake.recovery.approach import Approach, checked_approach
 
 __all__ = ["Query"]
 
@@ -41,7 +41,9 @@ class Query:
 
     `approach` is how its fragments recover unless a step says otherwise; by default continuous
     eventual checkpointing.  `recover_within`, such as "1s", is how long a crash may cost beyond the
-    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.
+    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.  Who
+    says nothing is promised ten seconds, unless the approach leaves CHECKs by a rule of its own or
+    cannot promise; with None there are no CHECKs, and a crash may replay any amount of input.
     """
 
     def __init__(
@@ -49,12 +51,11 @@ class Query:
         name: str,
         *,
         approach: Approach | None = None,
-        recover_within: str | None = None,
+        recover_within: str | None = RECOVER_WITHIN,
         checkpoint_budget: str | float = "5%",
     ) -> None:
         self.name = checked_name(name)
-        given = chosen_approach(approach, recover_within, checkpoint_budget)
-        self.approach = given or default_approach()
+        self.approach = approach_of_query(approach, recover_within, checkpoint_budget)
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}
@@ -204,24 +205,18 @@ class Query:
         return explain(self.plan())
 
     def picture(self) -> str:
-        """The plan as a picture: a self-contained SVG."""
+        """The plan as a picture: the text of a Mermaid flowchart."""
         return picture(self.plan())
 
     def __repr__(self) -> str:
         return f"<Query {self.name!r}: {', '.join(self._steps) or 'no steps'}>"
 
-    def _repr_svg_(self) -> str | None:
-        try:
-            return self.picture()
-        except UsageError:
-            return None
-
-    def _repr_html_(self) -> str:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         # A notebook shows a query while it is being written, so it need not be complete.
         try:
-            return f'<div style="overflow-x:auto">{self.picture()}</div>'
+            return {"text/vnd.mermaid": self.picture(), "text/plain": self.explain()}
         except UsageError as error:
-            return f"<pre>{escape(repr(self))}\nnot complete: {escape(str(error))}</pre>"
+            return {"text/plain": f"{self!r}\nnot complete: {error}"}
 
 
 def _checked_schema(name: str, schema: Any) -> pa.Schema:

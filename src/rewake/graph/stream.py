@@ -19,6 +19,7 @@ from rewake.graph.checks import (
     united_schema,
 )
 from rewake.graph.event_time import carried_behind, on_one_clock
+from rewake.graph.promised import AS_QUERY, approach_of_step
 from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
@@ -36,7 +37,7 @@ from rewake.operators.fragment import FilterStep, MapStep
 from rewake.operators.stateful import StatefulSpec
 from rewake.operators.stateless import plain_schema
 from rewake.operators.windowed import Window, windowed
-from rewake.recovery.approach import Approach, checked_approach, chosen_approach
+from rewake.recovery.approach import Approach, checked_approach
 
 if TYPE_CHECKING:
     from rewake.graph.query import Query
@@ -266,7 +267,7 @@ class Stream:
         name: str | None = None,
         shards: int = 1,
         approach: Approach | None = None,
-        recover_within: str | None = None,
+        recover_within: str | None = AS_QUERY,
         checkpoint_budget: str | float = "5%",
         fragment: str | None = None,
     ) -> Stream:
@@ -279,7 +280,7 @@ class Stream:
         for this step alone.
         """
         name = self._named(name, Kind.AGGREGATE)
-        approach = chosen_approach(approach, recover_within, checkpoint_budget)
+        approach = self._chosen(approach, recover_within, checkpoint_budget)
         keys = listed(by)
         if null_keys == "drop":
             self, null_keys = self._with_keys(name, keys), "group"  # noqa: PLW0642
@@ -437,6 +438,12 @@ class Stream:
             further=further,
             **self._options(name, shards, approach, fragment, None),
         )
+
+    def _chosen(
+        self, approach: Approach | None, recover_within: str | None, budget: str | float
+    ) -> Approach | None:
+        """How a step recovers; None: as the query does."""
+        return approach_of_step(self._query.approach, approach, recover_within, budget)
 
     def _named(self, name: str | None, kind: Kind) -> str:
         return self._query.free_name(kind) if name is None else checked_name(name)

@@ -7,7 +7,6 @@ believed.  Whole frames are shown on both sides of damage; nothing is shown of w
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rewake.log.contents import Contents
 from rewake.log.files.descriptor import VERSION, Descriptor
 from rewake.log.files.layout import segment_id
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
@@ -25,7 +25,14 @@ from rewake.log.log import Log
 from rewake.log.reading.scan import Window, headers_in
 from rewake.log.store import Store
 from rewake.log.verify import LogReport, SegmentReport, verify
-from rewake.model.errors import DamagedData, DamagedFrame, NotALog, StorageFault, UsageError
+from rewake.model.errors import (
+    DamagedData,
+    DamagedFrame,
+    DamagedLog,
+    NotALog,
+    StorageFault,
+    UsageError,
+)
 from rewake.model.stream_event import TIME_LIMIT, told_by
 from rewake.node.coordinator.state import STATE_FILE
 from rewake.operators.aggregate.operator import AggregateSpec
@@ -209,17 +216,18 @@ def made_by(descriptor: Descriptor | None) -> Made:
     """What the metadata says; what cannot be understood is as if it were not there."""
     if descriptor is None:
         return Made()
-    schema, spec = descriptor.metadata.get("schema"), descriptor.metadata.get("operator")
-    return Made(
-        _understood(lambda: pa.ipc.read_schema(pa.py_buffer(schema))) if schema else None,
-        _understood(lambda: spec_from_json(json.loads(str(spec)))) if spec else None,
-    )
+    contents = Contents(descriptor)
+    return Made(_understood(contents.schema), _understood(lambda: _spec_of(contents)))
+
+
+def _spec_of(contents: Contents) -> AggregateSpec | None:
+    return None if contents.operator is None else spec_from_json(contents.operator)
 
 
 def _understood(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except (pa.ArrowException, TypeError, ValueError, UsageError):
+    except (DamagedLog, TypeError, ValueError, UsageError):
         return None
 
 

@@ -7,7 +7,7 @@ Pure: files, threads, clocks and random numbers are reached only through a `Stor
     files/              what the files hold, byte by byte
     reading/            which bytes are the log, and its frames in order
     writing/            the writer as a machine, and what a host owes to it
-    log                 create, open, claim
-    recover, reindex    where a log ends after a crash
+    log, contents       create, open, claim; what a log of an operator says of itself
+    recover             where a log ends after a crash
     retention, verify   what may go; what is there
 """

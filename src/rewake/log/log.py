@@ -32,7 +32,6 @@ from rewake.log.files.segment import SEGMENT_HEADER_SIZE, SegmentHeader
 from rewake.log.reading.reader import LogReader
 from rewake.log.reading.survey import survey
 from rewake.log.recover import recover
-from rewake.log.reindex import complete_index
 from rewake.log.store import Store, publish
 from rewake.model.errors import (
     DamagedLog,
@@ -40,7 +39,6 @@ from rewake.model.errors import (
     LogExists,
     LogInUse,
     OutOfRange,
-    StorageFault,
 )
 
 __all__ = ["AppendPoint", "Log"]
@@ -152,10 +150,6 @@ def _recovered_end(
             raise OutOfRange(f"the log cannot go back to frame {back_to}: it has no frame yet")
         return _EMPTY, None
     recovered = recover(stores, found, log_id=log_id, settle=True)
-    if len(stores) == 1:
-        newest, offset = found.chains[0][-1].header, recovered.end.ends[0].offset
-        with suppress(StorageFault):  # an index is a convenience; opening must not fail for it
-            complete_index(stores[0], newest, offset, log_id=log_id)
     if back_to is None:
         return recovered.end, found.mark
     return frontier_before(stores, found, recovered, back_to, log_id=log_id), found.mark

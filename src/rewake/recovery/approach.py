@@ -52,7 +52,6 @@ __all__ = [
     "by_port",
     "changed_settings",
     "checked_approach",
-    "chosen_approach",
     "default_approach",
     "guarantee_behind",
     "register",
@@ -210,25 +209,6 @@ def checked_approach(approach: Approach | None) -> Approach | None:
 def default_approach(**settings: Any) -> Approach:
     """What those get who do not choose."""
     return next(each for each in _REGISTRY.values() if each.foretells).from_settings(**settings)
-
-
-def chosen_approach(
-    approach: Approach | None, recover_within: str | None, checkpoint_budget: str | float
-) -> Approach | None:
-    """The approach a user means who may have said how long a crash may cost; None if neither."""
-    named = checked_approach(approach)
-    if recover_within is None:
-        return named
-    settings = {} if named is None else named.settings()
-    if named is not None and not named.foretells:
-        able = [name for name, each in _REGISTRY.items() if each.foretells]
-        raise UsageError(
-            f"recover_within={recover_within!r} cannot be promised under approach {named.name!r}: "
-            f"only {' and '.join(map(repr, able))} knows what a crash would cost; leave one of the "
-            "two out"
-        )
-    settings |= {"recover_within": recover_within, "checkpoint_budget": checkpoint_budget}
-    return (default_approach if named is None else type(named).from_settings)(**settings)
 
 
 # --- what approaches share -------------------------------------------------------------------

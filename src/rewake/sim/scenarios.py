@@ -77,7 +77,8 @@ class Builder:
     def __init__(self, random: Random, *, largest: int) -> None:
         self._random = random
         self._largest = largest
-        self._query = Query("simulated")
+        # A promise looks at the machine's clock, and here all time is virtual.
+        self._query = Query("simulated", recover_within=None)
         self._scenario = Scenario(Plan("", ()), {}, {})
         self._keys = random.choice((2, 5, 12))
         self._timed = random.random() < 0.4

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from rewake import StreamSource
 from rewake.cli.app import app, main
-from rewake.connectors import StreamSource
 from rewake.drill import queries
 from rewake.drill.when import NODE_POINTS
 from rewake.oracle.items import Expected, expected_windows

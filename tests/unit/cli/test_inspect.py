@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_vocabulary import sample_turn
 from typer.testing import CliRunner
 
 from rewake.cli.app import app, main
 from rewake.connectors.item_stream import SCHEMA, ItemStream
 from rewake.log.files.layout import segment_id
-from rewake.log.testing import sample_turn
 from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
 from rewake.operators.aggregate.functions import Avg
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec

@@ -128,18 +128,6 @@ def test_stretches_without_tuples_are_committed_too(tmp_path_factory, steps: lis
     assert len(bare) <= len(visible(folder)) + 1
 
 
-def test_a_commit_pays_from_so_many_rows_on(tmp_path: Path) -> None:
-    """The host may ask; if it commits sooner, files are smaller."""
-    writer = FileSink(tmp_path, rows_per_file=10).open(0, 1, SCHEMA)
-    writer.write(0, event(0, 9))
-    assert not writer.due
-    writer.write(1, event(0, 1))
-    assert writer.due
-    writer.commit()
-    assert not writer.due
-    writer.close()
-
-
 def test_shards_write_to_folders_of_their_own(tmp_path: Path) -> None:
     """And are read back together."""
     writers = [FileSink(tmp_path).open(shard, 3, SCHEMA) for shard in range(3)]
@@ -165,10 +153,8 @@ def test_what_a_sink_has_written_is_a_source(tmp_path: Path, drained: Callable) 
 
 
 def test_it_travels_and_describes_itself(tmp_path: Path, valued: Callable) -> None:
-    """The owner may be made of the description, so it is no part of it."""
-    sink = FileSink(tmp_path, "csv", owner="someone")
-    valued(sink)
-    assert sink.describe() == FileSink(tmp_path, "csv").describe()
+    """As a part of a query it is compared, stored and sent."""
+    valued(FileSink(tmp_path, "csv"))
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -183,14 +169,13 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_another_sink_is_refused(tmp_path: Path) -> None:
-    """Another owner, format, number of shards, or other columns."""
-    FileSink(tmp_path, owner="me").open(0, 1, SCHEMA).close()
-    FileSink(tmp_path, owner="me").open(0, 1, SCHEMA).close()
+    """Another format, number of shards, or other columns."""
+    FileSink(tmp_path).open(0, 1, SCHEMA).close()
+    FileSink(tmp_path).open(0, 1, SCHEMA).close()
     for sink, shards, schema, what in (
-        (FileSink(tmp_path, owner="you"), 1, SCHEMA, "owner"),
-        (FileSink(tmp_path, "csv", owner="me"), 1, SCHEMA, "format"),
-        (FileSink(tmp_path, owner="me"), 2, SCHEMA, "shards"),
-        (FileSink(tmp_path, owner="me"), 1, pa.schema([("m", pa.int64())]), "columns"),
+        (FileSink(tmp_path, "csv"), 1, SCHEMA, "format"),
+        (FileSink(tmp_path), 2, SCHEMA, "shards"),
+        (FileSink(tmp_path), 1, pa.schema([("m", pa.int64())]), "columns"),
     ):
         with pytest.raises(UsageError, match=f"its {what} is"):
             sink.open(0, shards, schema)
@@ -238,8 +223,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     """Before anything is written."""
     with pytest.raises(UsageError, match="parquet, csv, json"):
         FileSink(tmp_path, "xml")
-    with pytest.raises(UsageError):
-        FileSink(tmp_path, rows_per_file=0)
     with pytest.raises(UsageError):
         FileSink(tmp_path).open(1, 1, SCHEMA)
     with pytest.raises(SchemaMismatch, match="cannot be written as csv"):

@@ -14,6 +14,7 @@ from rewake.log.retention import Needs, Retention
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import (
     DamagedFrame,
+    DamagedLog,
     NotALog,
     OutOfRange,
     ReplayMismatch,
@@ -264,5 +265,5 @@ def test_what_cannot_be_is_refused(log: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="from_"):
             StreamSource(log, begin)
     create_log(tmp_path / "other", "other", {"schema": b"?"})
-    with pytest.raises((DamagedFrame, SchemaMismatch)):
+    with pytest.raises((DamagedLog, SchemaMismatch)):
         StreamSource(tmp_path / "other")

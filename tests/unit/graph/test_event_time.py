@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph import Query, session_window, time_window
 from rewake.graph.stream import Stream
 from rewake.model.errors import UsageError

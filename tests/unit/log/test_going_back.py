@@ -1,6 +1,7 @@
 """A log that goes back: which frames are the log, for everybody who looks."""
 
 import pytest
+from log_vocabulary import number_of, read_numbers, sample_turn
 
 from rewake.log.files.layout import FLOOR, segment_id
 from rewake.log.files.lineage import Lineage, LogRecord, check_record
@@ -8,7 +9,6 @@ from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.reading.reader import LogReader
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import number_of, read_numbers, sample_turn
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits

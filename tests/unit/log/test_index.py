@@ -4,13 +4,7 @@ import pytest
 
 from rewake.log.files.index import ENTRY_SIZE, IndexEntry, encode_entry, read_index
 from rewake.log.files.layout import SegmentId
-from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.reading.chain import load_chains
-from rewake.log.reindex import complete_index
-from rewake.log.testing import sample_turn
-from rewake.log.writing.host import DirectWriter
-from rewake.log.writing.pipeline import Limits
 
 SEGMENT = SegmentId(0, 0)
 ENTRIES = [IndexEntry(10 * i, 30 * i, 100 * i - 5, 1000 * i + 88) for i in range(5)]
@@ -46,23 +40,3 @@ def test_another_logs_or_epochs_entries_are_not_used():
     assert read_index(store, SEGMENT, log_id=4, end=10_000) == []
     assert read_index(store_with(b""), SEGMENT, log_id=3, end=10_000) == []
     assert read_index(MemoryStore(), SEGMENT, log_id=3, end=10_000) == []
-
-
-@pytest.mark.parametrize("kept", [0, 1, 3])
-def test_an_index_that_lost_its_end_is_completed(kept):
-    """The same entries as the writer would have made: position, timestamp, offset."""
-    store = MemoryStore()
-    Log.create(store, "index", log_id=3)
-    writer = DirectWriter(store, limits=Limits(index_interval=300))
-    for number in range(30):
-        writer.append(sample_turn(number))
-    name = SEGMENT.index_name
-    whole = read_index(store, SEGMENT, log_id=3, end=1 << 30)
-    assert len(whole) > 5
-    store.truncate(name, kept * ENTRY_SIZE)
-    ((segment,),), _ = load_chains([store], log_id=3, floor=0)
-    end = store.size(SEGMENT.name)
-    how = {"log_id": 3, "interval": 300, "tolerated": 600}
-    assert complete_index(store, segment.header, end, **how)
-    assert read_index(store, SEGMENT, log_id=3, end=1 << 30) == whole
-    assert not complete_index(store, segment.header, end, **how)

@@ -1,13 +1,13 @@
 """Creating, claiming and opening; descriptors; refusing what is not as it should be."""
 
 import pytest
+from log_vocabulary import read_numbers, sample_turn
 
 from rewake.log.files.claims import current_claim, owns
 from rewake.log.files.descriptor import MAX_STRIPES, Descriptor, read_descriptor
 from rewake.log.files.layout import DESCRIPTOR, MARK, SegmentId, claim_epoch, claim_name, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.testing import read_numbers, sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import (

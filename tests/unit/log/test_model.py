@@ -5,11 +5,11 @@ from contextlib import suppress
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.log import Log
 from rewake.log.memory import Choices, Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import Oracle, OracleWriter, read_numbers
 from rewake.log.verify import verify
 from rewake.log.writing.pipeline import Limits, Mode
 

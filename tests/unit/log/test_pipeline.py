@@ -1,13 +1,13 @@
 """The writer's machine, driven by hand: no store, no thread, only commands."""
 
 import pytest
+from log_vocabulary import sample_turn
 
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.files.layout import SegmentId
 from rewake.log.files.mark import Frontier, StripeEnd
 from rewake.log.frame import decode_header
 from rewake.log.log import AppendPoint
-from rewake.log.testing import sample_turn
 from rewake.log.writing.commands import (
     Complete,
     Confirm,

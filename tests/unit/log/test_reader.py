@@ -3,13 +3,13 @@
 from itertools import islice
 
 import pytest
+from log_vocabulary import number_of, sample_turn
 
 from rewake.log.files.layout import segment_id
 from rewake.log.frame import Section, SectionKind, TurnRecord
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import number_of, sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.errors import DamagedLog, OutOfRange, UsageError

@@ -1,12 +1,12 @@
 """What may go, and what must stay."""
 
 import pytest
+from log_vocabulary import number_of, read_numbers, sample_turn
 
 from rewake.log.files.layout import segment_id
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore, PowerLost
 from rewake.log.retention import Needs, Retention, trim
-from rewake.log.testing import number_of, read_numbers, sample_turn
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT

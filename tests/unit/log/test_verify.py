@@ -1,11 +1,11 @@
 """The report on a log, sound or not."""
 
 import pytest
+from log_vocabulary import sample_turn
 
 from rewake.log.files.layout import DESCRIPTOR, MARK, segment_id
 from rewake.log.log import Log
 from rewake.log.memory import MemoryStore
-from rewake.log.testing import sample_turn
 from rewake.log.verify import verify
 from rewake.log.writing.host import DirectWriter
 from rewake.log.writing.pipeline import Limits

@@ -20,7 +20,7 @@ import pytest
 from google_crc32c import value as crc32c
 
 import rewake
-from rewake.connectors import FileSink, read_parts
+from rewake import FileSink, read_parts
 from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
 from rewake.model.errors import OperatingFault, QueryFailed, StorageFault, UsageError

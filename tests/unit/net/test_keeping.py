@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from log_vocabulary import sample_turn
 
 import rewake
 from rewake.graph.query import Query
 from rewake.log.retention import Retention
-from rewake.log.testing import sample_turn
 from rewake.model.errors import OutOfRange, UsageError
 from rewake.net.nodes.log import LIMITS, NodeLog
 from rewake.stores import open_log_reader

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from log_vocabulary import sample_turn
 
 from rewake.graph.query import Query
-from rewake.log.testing import sample_turn
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.net.clients.client import Endpoint, Subscription

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph import Query
 from rewake.graph.joins import join
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError

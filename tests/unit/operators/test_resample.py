@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph import Query
 from rewake.graph.resamples import resample
 from rewake.model.errors import (

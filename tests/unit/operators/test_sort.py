@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph import Query
 from rewake.graph.sorts import bsort
 from rewake.model.errors import (

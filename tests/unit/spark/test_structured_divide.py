@@ -81,7 +81,7 @@ def test_every_row_is_in_one_block_of_its_shard_and_in_order(
         for row, number in zip(rows, numbers, strict=True):
             expected.setdefault(number, []).append(row)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divide, "_GATHERED_BYTES", gathered_bytes)
+        patch.setattr(divide, "GATHERED_BYTES", gathered_bytes)
         found = divided((batch(*part) for part in parts), shards)
     together: dict[int, list[Row]] = {}
     for shard, rows in found:

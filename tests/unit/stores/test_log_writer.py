@@ -5,12 +5,12 @@ import threading
 import time
 
 import pytest
+from log_vocabulary import number_of, sample_turn
 
 from rewake.log.files.layout import claim_name
 from rewake.log.log import Log
 from rewake.log.memory import Faults, MemoryStore
 from rewake.log.retention import Needs, Retention
-from rewake.log.testing import number_of, sample_turn
 from rewake.log.writing.pipeline import Limits, Mode, State
 from rewake.model.errors import (
     Fenced,

@@ -6,10 +6,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from log_vocabulary import sample_turn
 
 from rewake.cli.doctor import examine
 from rewake.connectors.files.part_folder import PartFolder
-from rewake.log.testing import sample_turn
 from rewake.stores import LocalStore, create_log, open_log_reader, open_log_writer
 from rewake.stores.private import exposed, put_right
 

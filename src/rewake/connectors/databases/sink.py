@@ -1,7 +1,8 @@
 """Tables as the end of a stream, exactly once (Hwang 2.2: SQL-write).
 
 A commit is one transaction of the database: the tuples, and with them the position up to which each
-channel is written (`sql_positions`).  So the database itself records what has been committed.
+channel is written, and from which logs (`positions`).  So the database itself records what has been
+committed, and whose it is.
 
 A commit, case by case.  Died before the transaction ended: the database undoes it, and the position
 is the old one.  Died after: the position is the new one.  The connection broke and nobody knows:
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,10 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.connectors.cutting import check_shard, schema_json
-from rewake.connectors.databases.calls import WAIT_SECONDS, Call, Caller
+from rewake.connectors.databases.calls import WAIT_SECONDS, Answer, Call, Caller
 from rewake.connectors.databases.positions import SinkRecord
 from rewake.connectors.databases.session import SqlDatabase, SqlSession, check_types
 from rewake.connectors.databases.text import parameters_of, single_statement
+from rewake.model.connectors import SinkLook
 from rewake.model.errors import (
     SchemaMismatch,
     Unavailable,
@@ -90,7 +93,16 @@ class SqlSink:
 
     def describe(self) -> dict[str, Any]:
         """Where the tuples go, and how."""
-        return {"kind": "sql", **self.writes(), "database": self.database.describe()}
+        return {**self.identity(), "database": self.database.describe()}
+
+    def identity(self) -> dict[str, Any]:
+        """How the tuples go, wherever."""
+        return {"kind": "sql", **self.writes()}
+
+    @property
+    def where(self) -> str:
+        """The database."""
+        return str(self.database)
 
     def writes(self) -> dict[str, Any]:
         """What it does with a tuple, as JSON values."""
@@ -103,11 +115,24 @@ class SqlSink:
             "deleted": self.deleted,
         }
 
+    def look(self, shard: int, shards: int) -> SinkLook:
+        """What one shard has committed, and from which logs; nothing is changed."""
+        check_shard(shard, shards)
+        caller = self._caller()
+        try:
+            return _answer_of(caller.start(SinkRecord(self.name, shard).look))
+        finally:
+            caller.close()
+
     def open(self, shard: int, shards: int, schema: pa.Schema) -> SqlSinkWriter:
         """Open one shard's end: from now on, earlier writers of it are fenced."""
         check_shard(shard, shards)
         self._check_columns(schema)
-        return SqlSinkWriter(self, shard, shards, schema)
+        return SqlSinkWriter(self, self._caller(), shard, shards, schema)
+
+    def _caller(self) -> Caller[SqlSession]:
+        database = self.database
+        return Caller(database.connect, str(database), database.give_up_seconds)
 
     def _check_columns(self, schema: pa.Schema) -> None:
         wanted = parameters_of(self.statement) if self.statement is not None else self.keys
@@ -137,6 +162,8 @@ class _Sealed:
 
     rows: pa.Table
     moves: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # From which logs these are, where that is news.
+    origins: Mapping[str, Any] | None = None
 
 
 class SqlSinkWriter:
@@ -146,25 +173,36 @@ class SqlSinkWriter:
     waits follow.
     """
 
-    def __init__(self, sink: SqlSink, shard: int, shards: int, schema: pa.Schema) -> None:
+    def __init__(
+        self, sink: SqlSink, caller: Caller[SqlSession], shard: int, shards: int, schema: pa.Schema
+    ) -> None:
         self._sink = sink
         self._schema = schema
         self._shards = shards
         self._record = SinkRecord(sink.name, shard)
-        database = sink.database
-        self._caller = Caller(database.connect, str(database), database.give_up_seconds)
+        self._caller = caller
         self._waiting: list[pa.RecordBatch] = []
         self._sealed: _Sealed | None = None
         self._call: Call[None] | None = None
         self._failure: Exception | None = None
         try:
-            self._epoch, positions = self._await(self._caller.start(self._claim))
+            self._epoch, found = _answer_of(self._caller.start(self._claim))
         except BaseException:
             self._caller.close()
             raise
         self._channels = {
-            channel: _Channel(position, position) for channel, position in positions.items()
+            channel: _Channel(position, position) for channel, position in found.positions.items()
         }
+        self._origins = self._binding = found.origins
+
+    @property
+    def origins(self) -> Mapping[str, Any] | None:
+        """What `bind` was last given before a commit, by whichever writer."""
+        return self._origins
+
+    def bind(self, origins: Mapping[str, Any]) -> None:
+        """Keep this from the next commit on, in the same transaction."""
+        self._binding = origins
 
     def position(self, channel: int) -> int:
         """Input of this channel up to here (exclusive) is committed."""
@@ -214,7 +252,8 @@ class SqlSinkWriter:
         }
         if not moves:
             return False
-        self._sealed = _Sealed(pa.Table.from_batches(self._waiting, self._schema), moves)
+        news = None if self._binding == self._origins else self._binding
+        self._sealed = _Sealed(pa.Table.from_batches(self._waiting, self._schema), moves, news)
         self._waiting = []
         return True
 
@@ -227,6 +266,7 @@ class SqlSinkWriter:
         self._call = self._sealed = None
         for channel, (_, end) in sealed.moves.items():
             self._channels[channel].committed = end
+        self._origins = sealed.origins or self._origins
 
     def _written(self, session: SqlSession, sealed: _Sealed) -> None:
         """The transaction; made again after a failure, it finds out what became of the last."""
@@ -242,6 +282,8 @@ class SqlSinkWriter:
                 self._apply(session, sealed.rows)
             for channel, (_, end) in sealed.moves.items():
                 record.move(session, channel, end)
+            if sealed.origins is not None:
+                record.bind(session, sealed.origins)
 
     def _apply(self, session: SqlSession, rows: pa.Table) -> None:
         sink = self._sink
@@ -264,8 +306,8 @@ class SqlSinkWriter:
 
     # --- opening -----------------------------------------------------------------------------
 
-    def _claim(self, session: SqlSession) -> tuple[int, dict[int, int]]:
-        """Become the only writer; the epoch of that, and how far predecessors have come."""
+    def _claim(self, session: SqlSession) -> tuple[int, SinkLook]:
+        """Become the only writer; the epoch of that, and what predecessors have left."""
         self._check_target(session)
         columns = schema_json(self._schema)
         writes = json.dumps({**self._sink.writes(), "columns": columns}, sort_keys=True)
@@ -284,16 +326,6 @@ class SqlSinkWriter:
         except UsageError as error:
             raise type(error)(f"sink {sink.name!r}: {error}") from error
 
-    def _await(self, call: Call[Any]) -> Any:
-        """Wait for the first answer: without it a node cannot begin."""
-        end = time.monotonic() + _OPEN_SECONDS
-        while True:
-            try:
-                return call.result(end - time.monotonic())
-            except Unavailable:
-                if time.monotonic() >= end:
-                    raise
-
     # --- what it refuses ---------------------------------------------------------------------
 
     def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -310,6 +342,17 @@ class SqlSinkWriter:
                 f"sink {self._sink.name!r} has stopped: {self._failure}; open it again to go on "
                 "from what is committed"
             ) from self._failure
+
+
+def _answer_of(call: Call[Answer]) -> Answer:
+    """Wait for the first answer: without it a node cannot begin."""
+    end = time.monotonic() + _OPEN_SECONDS
+    while True:
+        try:
+            return call.result(end - time.monotonic())
+        except Unavailable:
+            if time.monotonic() >= end:
+                raise
 
 
 def _last_of_each(rows: pa.Table, key: tuple[str, ...], sink: str) -> pa.Table:

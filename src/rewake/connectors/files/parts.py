@@ -119,11 +119,10 @@ def _broken(folder: str, last: PartStretch, each: PartStretch) -> DamagedData:
 # --- the marker ----------------------------------------------------------------------------------
 
 
-def marker_content(owner: str, file_format: str, shards: int, schema: pa.Schema) -> dict[str, Any]:
+def marker_content(file_format: str, shards: int, schema: pa.Schema) -> dict[str, Any]:
     """What the marker of a sink's folder says."""
     return {
         "version": VERSION,
-        "owner": owner,
         "format": file_format,
         "shards": shards,
         "columns": schema_json(schema),

@@ -61,7 +61,6 @@ from rewake.stores.places import local_path
 __all__ = ["FileSink", "FileSinkWriter"]
 
 FORMATS: Final = ("parquet", "csv", "json")
-ROWS_PER_FILE: Final = 1_000_000
 _MARKER_DRAFT: Final = "_rewake-"
 
 
@@ -69,23 +68,18 @@ _MARKER_DRAFT: Final = "_rewake-"
 class FileSink:
     """Files in `folder`, one for each channel and commit that has tuples.
 
-    A commit pays from `rows_per_file` rows on; a host that commits sooner makes smaller files.
-    `owner`, if given, is stored in the folder, and no other owner's sink may write there.  It is no
-    part of the description: it may be a fingerprint that was made of it.
+    The first to open one stores the format, the shards and the columns in the folder; no sink with
+    others may write there.
     """
 
     folder: str | os.PathLike[str]
     format: str = "parquet"
-    rows_per_file: int = ROWS_PER_FILE
-    owner: str = ""
 
     def __post_init__(self) -> None:
         # A node may have another current folder.
         object.__setattr__(self, "folder", os.path.abspath(local_path(self.folder)))
         if self.format not in FORMATS:
             raise UsageError(f"no file format {self.format!r}; choose one of {', '.join(FORMATS)}")
-        if self.rows_per_file < 1:
-            raise UsageError(f"{self.rows_per_file} rows per file; give 1 or more")
 
     def describe(self) -> dict[str, Any]:
         """Where the tuples go, and as what."""
@@ -111,9 +105,9 @@ class FileSink:
         if self.format != "parquet":
             check_text_schema(schema, self.format)
         root = Path(self.folder)
-        _claim(root, marker_content(self.owner, self.format, shards, schema))
+        _claim(root, marker_content(self.format, shards, schema))
         folder = PartFolder(self._path(shard, shards))
-        return FileSinkWriter(folder, schema, self.format, self.rows_per_file)
+        return FileSinkWriter(folder, schema, self.format)
 
     def _path(self, shard: int, shards: int) -> Path:
         root = Path(self.folder)
@@ -137,15 +131,11 @@ class FileSinkWriter:
     Invariant: per channel, committed files reach to `position`; sealed and waiting tuples follow.
     """
 
-    def __init__(
-        self, folder: PartFolder, schema: pa.Schema, file_format: str, rows_per_file: int
-    ) -> None:
+    def __init__(self, folder: PartFolder, schema: pa.Schema, file_format: str) -> None:
         self._folder = folder
         self._schema = schema
         self._format = file_format
-        self._rows_per_file = rows_per_file
         self._failure: Exception | None = None
-        self._waiting_rows = 0
         # A commit under way.  It is repeated as it is after a failure, because some of its files
         # may be there already.
         self._sealed: list[tuple[PartStretch, pa.Table]] = []
@@ -169,11 +159,6 @@ class FileSinkWriter:
             )
             for channel, chain in chained.items()
         }
-
-    @property
-    def due(self) -> bool:
-        """Whether a commit would fill a file."""
-        return self._waiting_rows >= self._rows_per_file
 
     def position(self, channel: int) -> int:
         """Input of this channel up to here (exclusive) is committed."""
@@ -200,7 +185,6 @@ class FileSinkWriter:
         )
         if fresh.batch.num_rows:
             each.waiting.append(self._fitting(fresh.batch))
-            self._waiting_rows += fresh.batch.num_rows
         each.taken = fresh.end
 
     def commit(self) -> None:
@@ -231,7 +215,6 @@ class FileSinkWriter:
                 stretch = PartStretch(channel, start, each.taken, bool(each.waiting))
                 self._sealed.append((stretch, pa.Table.from_batches(each.waiting, self._schema)))
                 each.waiting = []
-        self._waiting_rows = 0
         return bool(self._sealed)
 
     def _publish(self) -> None:
@@ -303,7 +286,7 @@ def _claim(root: Path, content: dict[str, Any]) -> None:
     finally:
         store.close()
     found = read_marker(root)
-    for what in ("owner", "format", "shards", "columns"):
+    for what in ("format", "shards", "columns"):
         if found.get(what) != content[what]:
             raise UsageError(
                 f"{root} belongs to another sink: its {what} is {found.get(what)!r}, not "

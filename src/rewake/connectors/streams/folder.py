@@ -24,7 +24,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rewake.log.files.descriptor import Metadata, read_descriptor
+from rewake.log.contents import Contents, metadata_of
+from rewake.log.files.descriptor import Descriptor, Metadata, read_descriptor
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.log.store import publish
 from rewake.model.errors import (
@@ -72,9 +73,8 @@ def create_stream(
         raise UsageError(f"a stream has 1 to {_MOST_SHARDS} shards, not {shards}")
     for name in key or ():
         field_of(schema, name, "partition by")
-    metadata: dict[str, str | bytes] = {"schema": schema.serialize().to_pybytes()}
-    if time is not None:
-        metadata["time"] = TimeColumn(schema, time).name
+    column = None if time is None else TimeColumn(schema, time).name
+    metadata = metadata_of([schema], time=column)
     path = local_path(path)
     store = LocalStore(path, create=True)
     try:
@@ -104,31 +104,27 @@ def _create_shard(path: Path, metadata: Metadata) -> None:
         create_log(path, path.name, metadata)
         return
     # An earlier attempt came this far; it may have been one for other columns.
-    if _metadata(path) != metadata:
+    if _descriptor(path).metadata != metadata:
         raise LogExists(
             f"{path} was left by an attempt to make a stream of other columns; remove {path.parent}"
         )
 
 
-def _metadata(path: Path) -> Metadata:
+def _descriptor(path: Path) -> Descriptor:
     store = LocalStore(path)
     try:
-        return read_descriptor([store]).metadata
+        return read_descriptor([store])
     finally:
         store.close()
 
 
 def stream_columns(folder: StreamFolder) -> tuple[pa.Schema, str | None]:
     """The stream's columns, and which of them gives its frames their time, if one does."""
-    metadata = _metadata(folder.shards[0])
-    stored, time = metadata.get("schema"), metadata.get("time")
-    if not isinstance(stored, bytes):
+    contents = Contents(_descriptor(folder.shards[0]))
+    schema = contents.schema()
+    if schema is None:
         raise UsageError(f"the log {folder.shards[0]} does not say which columns it has")
-    try:
-        schema = pa.ipc.read_schema(pa.py_buffer(stored))
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise DamagedLog(f"the schema of {folder.shards[0]} cannot be read: {error}") from error
-    return schema, time if isinstance(time, str) else None
+    return schema, contents.time
 
 
 def open_stream(path: str | os.PathLike[str]) -> StreamFolder:

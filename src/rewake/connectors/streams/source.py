@@ -24,7 +24,7 @@ from rewake.connectors.cutting import check_shard, schema_json
 from rewake.connectors.streams.folder import open_stream
 from rewake.connectors.streams.frame_rows import rows_of
 from rewake.log.columns import unpack_columns
-from rewake.log.files.descriptor import WATERMARKS, Descriptor
+from rewake.log.contents import Contents
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.reading.reader import LogReader, Tail
@@ -103,9 +103,10 @@ class StreamSource:
         marked, times = True, set()
         for paths, begin in zip(logs, begins, strict=True):
             with open_log_reader(paths) as reader:
-                schemas.append(_schema_of(reader.descriptor, self.output, self.schema))
-                marked &= _carries_watermarks(reader.descriptor, self.output)
-                times.add(_times_of(reader.descriptor))
+                contents = Contents(reader.descriptor)
+                schemas.append(_schema_of(contents, self.output, self.schema))
+                marked &= contents.carries_watermarks(self.output)
+                times.add(contents.times)
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
                 shards.append(LogStretch(paths, log_id, _settled(begin, reader), end))
@@ -248,45 +249,21 @@ def _punctuation(frame: Frame) -> int | None:
     return int(columns[0][0])
 
 
-def _schema_of(descriptor: Descriptor, output: int, given: pa.Schema | None) -> pa.Schema:
-    """The columns of an output: by the log's metadata, `schema` or `schema-<output>`, or as given.
+def _schema_of(contents: Contents, output: int, given: pa.Schema | None) -> pa.Schema:
+    """The columns of an output: as the log says, or as given.
 
     Where the log says which they are, nobody else's word counts: bytes would be read as others.
     """
-    metadata = descriptor.metadata
-    stored = metadata.get(f"schema-{output}", metadata.get("schema") if output == 0 else None)
-    if not isinstance(stored, bytes):
+    schema, name = contents.schema(output), contents.descriptor.name
+    if schema is None:
         if given is not None:
             return given
         raise UsageError(
-            f"log {descriptor.name!r} does not say which columns output {output} has; give schema="
+            f"log {name!r} does not say which columns output {output} has; give schema="
         )
-    try:
-        schema = pa.ipc.read_schema(pa.py_buffer(stored))
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise DamagedFrame(
-            f"the schema in the metadata of log {descriptor.name!r} cannot be read: {error}"
-        ) from error
     if wrong := difference(given or schema, schema, "the schema that was given", "the log"):
-        raise SchemaMismatch(f"log {descriptor.name!r}: {wrong}; leave schema= out")
+        raise SchemaMismatch(f"log {name!r}: {wrong}; leave schema= out")
     return given or schema
-
-
-def _times_of(descriptor: Descriptor) -> pa.DataType | None:
-    """The type of a log's times, where it says so."""
-    stored = descriptor.metadata.get("times")
-    if not isinstance(stored, bytes):
-        return None
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(stored)).field(0).type
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise DamagedFrame(
-            f"the times in the metadata of log {descriptor.name!r} cannot be read: {error}"
-        ) from error
-
-
-def _carries_watermarks(descriptor: Descriptor, output: int) -> bool:
-    return str(output) in str(descriptor.metadata.get(WATERMARKS, "")).split(",")
 
 
 def _other_shards(shards: Sequence[LogStretch], asked: int) -> UsageError:

@@ -42,8 +42,6 @@ Metadata: TypeAlias = Mapping[str, str | bytes]
 VERSION: Final = 1
 MAX_STRIPES: Final = 16
 MAX_BODY_BYTES: Final = 16 << 20
-# In the metadata of a log: which of its outputs have their time told by punctuations.
-WATERMARKS: Final = "watermarks"
 
 _LOG_MAGIC: Final = b"RWKL"
 _STRIPE_MAGIC: Final = b"RWKS"

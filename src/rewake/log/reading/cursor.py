@@ -17,7 +17,7 @@ from rewake.log.reading.seek import stripe_place
 from rewake.log.reading.view import Viewer
 from rewake.model.errors import DamagedFrame, DamagedLog, OutOfRange, TakenBack
 
-__all__ = ["BackwardCursor", "ForwardCursor"]
+__all__ = ["BackwardCursor", "Tail"]
 
 
 class _Unreadable(Exception):
@@ -31,8 +31,8 @@ class _Unreadable(Exception):
         self.error = error
 
 
-class ForwardCursor:
-    """The frames from `sequence` on, as far as the viewer sees."""
+class Tail:
+    """The frames from `sequence` on, as far as the viewer sees; `poll` it to follow the log."""
 
     def __init__(self, viewer: Viewer, sequence: int, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.sequence = sequence
@@ -54,7 +54,21 @@ class ForwardCursor:
         self.sequence += 1
         return stripe.take()
 
-    def check_back(self) -> bool:
+    def poll(self, *, max_frames: int = 1024, refresh: bool = True) -> list[Frame]:
+        """The next complete frames, at most `max_frames`; empty when there is nothing new.
+
+        A host that knows how far the writer is may share one reader among tails and refresh it
+        itself.
+        """
+        if refresh and self.sequence >= self._viewer.end_sequence:
+            self._viewer.refresh()
+        self._check_back()
+        frames: list[Frame] = []
+        while len(frames) < max_frames and (frame := self.take()) is not None:
+            frames.append(frame)
+        return frames
+
+    def _check_back(self) -> bool:
         """Whether the log has gone back since the last call; TakenBack when it did behind this."""
         backs = self._viewer.backs
         if len(backs) == self._backs:
@@ -65,14 +79,14 @@ class ForwardCursor:
         return True
 
     def _next(self) -> "_StripeForward | None":
-        self.check_back()
+        self._check_back()
         if self.sequence >= self._viewer.end_sequence:
             return None
         try:
             return self._find()
         except FileNotFoundError:
             self._viewer.reload()
-            if self.check_back():
+            if self._check_back():
                 return self._next()
             raise _trimmed(self._viewer, self.sequence) from None
         except _Unreadable as bad:

@@ -10,47 +10,27 @@ When the log has gone back, what is read is the log as it is then; a cursor that
 raises `TakenBack`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from rewake.log.files.descriptor import Descriptor
 from rewake.log.frame import Frame
-from rewake.log.reading.cursor import BackwardCursor, ForwardCursor
+from rewake.log.reading.cursor import BackwardCursor, Tail
 from rewake.log.reading.scan import CHUNK_BYTES
 from rewake.log.reading.seek import place_of
-from rewake.log.reading.view import View, Viewer
-from rewake.log.store import Store
+from rewake.log.reading.view import Viewer
 from rewake.model.errors import UsageError
 
 __all__ = ["LogReader", "Tail"]
 
 
-class LogReader:
+class LogReader(Viewer):
     """A log as it was at the last `refresh`."""
-
-    def __init__(self, stores: Sequence[Store]) -> None:
-        self._viewer = Viewer(stores)
-
-    @property
-    def descriptor(self) -> Descriptor:
-        """The log's identity, name and metadata."""
-        return self._viewer.descriptor
-
-    @property
-    def view(self) -> View:
-        """Which segments are there, and which of their bytes are visible."""
-        return self._viewer.view
 
     @property
     def first_sequence(self) -> int:
         """The sequence of the first frame that is retained."""
         return self.view.floor
-
-    @property
-    def end_sequence(self) -> int:
-        """One more than the sequence of the last complete frame."""
-        return self.view.frontier.sequence
 
     @property
     def end_position(self) -> int:
@@ -62,14 +42,6 @@ class LogReader:
         """The highest timestamp so far."""
         return self.view.frontier.timestamp
 
-    def refresh(self) -> None:
-        """See what has become complete since."""
-        self._viewer.refresh()
-
-    def reload(self) -> None:
-        """See everything anew, also what has been trimmed meanwhile."""
-        self._viewer.reload()
-
     def frames(
         self,
         *,
@@ -79,7 +51,12 @@ class LogReader:
         chunk_bytes: int = CHUNK_BYTES,
     ) -> Iterator[Frame]:
         """The frames from a place (by default the first retained) up to the end as now known."""
-        cursor = self._cursor(from_sequence, from_position, from_timestamp, chunk_bytes)
+        cursor = self.tail(
+            from_sequence=from_sequence,
+            from_position=from_position,
+            from_timestamp=from_timestamp,
+            chunk_bytes=chunk_bytes,
+        )
         end = self.end_sequence
         while cursor.sequence < end:
             frame = cursor.take()
@@ -91,7 +68,7 @@ class LogReader:
         self, *, before_sequence: int | None = None, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[Frame]:
         """The frames from the end (or from `before_sequence`) back to the first retained one."""
-        cursor = BackwardCursor(self._viewer, chunk_bytes=chunk_bytes)
+        cursor = BackwardCursor(self, chunk_bytes=chunk_bytes)
         while (frame := cursor.take()) is not None:
             if before_sequence is None or frame.sequence < before_sequence:
                 yield frame
@@ -103,13 +80,20 @@ class LogReader:
         from_position: int | None = None,
         from_timestamp: int | None = None,
         chunk_bytes: int = CHUNK_BYTES,
-    ) -> "Tail":
+    ) -> Tail:
         """A cursor that goes on from past to live."""
-        return Tail(
-            self._viewer, self._cursor(from_sequence, from_position, from_timestamp, chunk_bytes)
+        places = (from_sequence, from_position, from_timestamp)
+        if sum(place is not None for place in places) > 1:
+            raise UsageError("give one of from_sequence, from_position and from_timestamp")
+        start = place_of(
+            self, sequence=from_sequence, position=from_position, timestamp=from_timestamp
         )
+        tail = Tail(self, start.sequence, chunk_bytes=chunk_bytes)
+        while (frame := tail.peek()) is not None and start.before(frame):
+            tail.take()
+        return tail
 
-    def owed(self, position: int, sequence: int) -> "Tail":
+    def owed(self, position: int, sequence: int) -> Tail:
         """For one who has come to `position`, and has looked at all frames below `sequence`.
 
         Frames that it knows may come first.  Raises OutOfRange when something that it is owed has
@@ -127,7 +111,7 @@ class LogReader:
 
     def close(self) -> None:
         """Release the stores; idempotent."""
-        for store in self._viewer.stores:
+        for store in self.stores:
             store.close()
 
     def __enter__(self) -> Self:
@@ -140,51 +124,3 @@ class LogReader:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _cursor(
-        self,
-        sequence: int | None,
-        position: int | None,
-        timestamp: int | None,
-        chunk_bytes: int,
-    ) -> ForwardCursor:
-        if sum(place is not None for place in (sequence, position, timestamp)) > 1:
-            raise UsageError("give one of from_sequence, from_position and from_timestamp")
-        start = place_of(self._viewer, sequence=sequence, position=position, timestamp=timestamp)
-        cursor = ForwardCursor(self._viewer, start.sequence, chunk_bytes=chunk_bytes)
-        while cursor.sequence < self.end_sequence:
-            frame = cursor.peek()
-            if frame is None or not start.before(frame):
-                break
-            cursor.take()
-        return cursor
-
-
-class Tail:
-    """A cursor that follows a log; `poll` it again and again."""
-
-    def __init__(self, viewer: Viewer, cursor: ForwardCursor) -> None:
-        self._viewer = viewer
-        self._cursor = cursor
-
-    @property
-    def sequence(self) -> int:
-        """The sequence of the next frame."""
-        return self._cursor.sequence
-
-    def poll(self, *, max_frames: int = 1024, refresh: bool = True) -> list[Frame]:
-        """The next complete frames, at most `max_frames`; empty when there is nothing new.
-
-        A host that knows how far the writer is may share one reader among tails and refresh it
-        itself.
-        """
-        if refresh and self._cursor.sequence >= self._viewer.end_sequence:
-            self._viewer.refresh()
-        self._cursor.check_back()
-        frames: list[Frame] = []
-        while len(frames) < max_frames and self._cursor.sequence < self._viewer.end_sequence:
-            frame = self._cursor.take()
-            if frame is None:
-                break
-            frames.append(frame)
-        return frames

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-
-import pyarrow as pa
+from typing import Any
 
 from rewake.graph.plan.plan import NodePlan
-from rewake.log.files.descriptor import WATERMARKS
+from rewake.log.contents import Contents, metadata_of
+from rewake.log.files.descriptor import Metadata
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.log.files.lineage import WHAT_TO_DO, Lineage, LogRecord, check_record
 from rewake.log.frame import Frame, TurnRecord
@@ -91,7 +90,7 @@ class NodeLog:
     @staticmethod
     def _create(folder: Path, plan: NodePlan, fingerprint: str) -> None:
         try:
-            create_log(folder, plan.name, {"query": fingerprint, **_metadata(plan)})
+            create_log(folder, plan.name, _metadata(plan, fingerprint))
         except LogExists:
             return  # an earlier attempt was quicker
         except LogInUse as error:
@@ -101,7 +100,7 @@ class NodeLog:
             ) from error
 
     def _check_owner(self, fingerprints: tuple[str, str], folder: Path) -> None:
-        known = self._writer.descriptor.metadata.get("query")
+        known = Contents(self._writer.descriptor).query
         if known not in fingerprints:
             self._writer.close()
             raise UsageError(
@@ -185,23 +184,20 @@ class NodeLog:
         self._writer.close()
 
 
-def _metadata(plan: NodePlan) -> dict[str, str | bytes]:
+def _metadata(plan: NodePlan, fingerprint: str) -> Metadata:
     """What others need to read the log by itself: the columns of outputs, and what made them."""
-    metadata: dict[str, str | bytes] = {
-        "schema" if number == 0 else f"schema-{number}": each.schema.serialize().to_pybytes()
-        for number, each in enumerate(plan.outputs)
-    }
-    marked = [str(number) for number, each in enumerate(plan.outputs) if each.watermarks]
-    if marked:
-        metadata[WATERMARKS] = ",".join(marked)
-    if plan.time is not None:
-        metadata["times"] = pa.schema([("time", plan.time)]).serialize().to_pybytes()
-    if plan.program.stateful is not None:
-        stateful = plan.program.stateful
-        metadata["operator"] = json.dumps({"kind": stateful.kind, **stateful.describe()})
+    said: dict[str, Any] = {}
+    stateful = plan.program.stateful
+    if stateful is not None:
+        said["operator"] = {"kind": stateful.kind, **stateful.describe()}
         # Only with the columns that the operator is given can its state be typed.
-        given = plan.program.given_schemas(*plan.input_schemas)
-        metadata["rows"] = given[0].serialize().to_pybytes()
+        said["rows"] = plan.program.given_schemas(*plan.input_schemas)[0]
         if isinstance(stateful, TypedState):
-            metadata["state"] = stateful.state_schema.serialize().to_pybytes()
-    return metadata
+            said["state"] = stateful.state_schema
+    return metadata_of(
+        [each.schema for each in plan.outputs],
+        watermarks=[number for number, each in enumerate(plan.outputs) if each.watermarks],
+        times=plan.time,
+        query=fingerprint,
+        **said,
+    )

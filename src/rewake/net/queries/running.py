@@ -17,6 +17,7 @@ from rewake.graph.query import Query
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
 from rewake.model.near import did_you_mean
+from rewake.model.units import duration_ns
 from rewake.net.clients.client import Endpoint, Subscription, check_shard_of, past_of
 from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault
@@ -30,6 +31,10 @@ from rewake.node.coordinator.coordinator import MISSING_AFTER_MS
 from rewake.node.coordinator.failure_detector import SUSPECT_AFTER_MS
 from rewake.node.limits import NodeLimits
 from rewake.stores.places import local_path
+
+# From here on nodes begin with guesses, which are high, and correct them by what they see: that is
+# time enough, and whoever asks for no more need not wait a second for the query to start.
+_UNCALIBRATED_NS = duration_ns("10s")
 
 
 class RunningQuery:
@@ -71,8 +76,7 @@ class RunningQuery:
         self._closed = False
         self._host.start()
         try:
-            promised = any("recover_within" in node.approach.settings() for node in plan.nodes)
-            costs = calibration(self.folder) if promised else None
+            costs = calibration(self.folder) if _calibrates(plan) else None
             tasks = [
                 NodeTask(
                     plan=node,
@@ -222,6 +226,16 @@ class RunningQuery:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _calibrates(plan: Plan) -> bool:
+    """Whether a promise is so short that what is guessed of slow machines would spoil it."""
+    promised = (
+        node.approach.settings().get("recover_within")
+        for node in plan.nodes
+        if node.program.stateful is not None
+    )
+    return any(each is not None and duration_ns(each) < _UNCALIBRATED_NS for each in promised)
 
 
 def start_processes(query: Query, folder: str | Path, **options: Any) -> RunningQuery:

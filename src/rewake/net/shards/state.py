@@ -7,7 +7,6 @@ whether the batch happened.  All methods are called under the shard's lock.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rewake.log.contents import Contents, metadata_of, place_metadata
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.log.frame import Frame, TurnRecord
@@ -51,7 +51,7 @@ from rewake.recovery.self_contained.engine import SelfContained, repeat
 from rewake.recovery.self_contained.replaced import Replaced, replaced
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
-__all__ = ["Description", "ShardState", "check_place", "rehearse", "shard_metadata"]
+__all__ = ["Description", "ShardState", "check_place", "rehearse"]
 
 # Small segments: a log is trimmed by whole ones.
 _LIMITS: Final = Limits(segment_bytes=16 << 20, window_bytes=512 << 20)
@@ -113,10 +113,10 @@ class Description:
     @classmethod
     def of_log(cls, descriptor: Descriptor, path: Path) -> Self:
         """What the log of a shard says that its operator is."""
-        operator, rows = descriptor.metadata.get("operator"), descriptor.metadata.get("rows")
-        if not isinstance(operator, str) or not isinstance(rows, bytes):
+        contents = Contents(descriptor)
+        if contents.operator is None or contents.rows is None:
             raise UsageError(f"{path} is not the log of an operator inside Structured Streaming")
-        return cls(json.loads(operator), pa.ipc.read_schema(pa.py_buffer(rows)))
+        return cls(contents.operator, contents.rows)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -163,15 +163,9 @@ def rehearse(folder: ShardFolder) -> None:
         state.turn(StreamEvent(state.position, rows), b"rehearsal")
 
 
-def shard_metadata(at: str, number: int, shards: int) -> dict[str, str | bytes]:
-    """What a log says of its place: the id of its folder, its number, and how many there are."""
-    return {"at": at, "shard": str(number), "shards": str(shards)}
-
-
 def check_place(descriptor: Descriptor, folder: ShardFolder, number: int, shards: int) -> None:
     """Raise when the log in a shard's folder is not the one that was made there."""
-    place = shard_metadata(folder.identity(), number, shards)
-    found: dict[str, Any] = {name: descriptor.metadata.get(name) for name in place}
+    place, found = place_metadata(folder.identity(), number, shards), Contents(descriptor).place
     if found != place:
         whose = "of this `at`" if found["at"] == place["at"] else "of another `at`"
         raise OtherShard(
@@ -221,12 +215,11 @@ class ShardState:
     def _create(self) -> None:
         folder, shards = self._operator_folder, self.description.shards
         if not (self.folder / DESCRIPTOR).exists():
-            metadata: dict[str, str | bytes] = {
-                "schema": self.description.output_schema.serialize().to_pybytes(),
-                "operator": json.dumps(self.description.operator),
-                "rows": self.description.rows_schema.serialize().to_pybytes(),
-            }
-            place = shard_metadata(folder.identity(), self._number, shards)
+            said = self.description
+            metadata = metadata_of(
+                [said.output_schema], operator=said.operator, rows=said.rows_schema
+            )
+            place = place_metadata(folder.identity(), self._number, shards)
             with suppress(LogExists):  # an earlier attempt came this far
                 create_log(self.folder, self.folder.name, metadata | place)
         with open_log_reader(self.folder) as reader:

@@ -1,7 +1,8 @@
 """Continuous eventual checkpointing as an approach to choose: which CHECKs to leave, if any.
 
-Without a policy no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  A policy is
-one of four values:
+Without a policy no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  A query makes
+of that its promise (`graph.promised`), unless it says recover_within=None.  A policy is one of four
+values:
 
 - `RecoverWithin`: how long a crash may cost beyond the restart of a process;
 - `Targets`: how many records (Q) and tuples (U) recovery may take (CEC III.A);

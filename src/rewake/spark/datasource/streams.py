@@ -1,26 +1,21 @@
 """Where the logs of a stream are, and what they say of themselves.
 
 A path is a stream's folder, a single log, the folder of a query (whose `streams.json` says which
-node's log holds which stream), or a folder of shard logs.  What a log says is in its descriptor:
-
-    schema, schema-<n>    the columns of output 0 and of output n, Arrow IPC
-    operator              the aggregate that made it, as JSON
-    rows                  the columns that the aggregate was given, Arrow IPC
-    time                  the column of the schema that gives the frames their time
+node's log holds which stream), or a folder of shard logs.  For what a log says see `log.contents`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
 from rewake.connectors.streams.folder import open_stream
+from rewake.log.contents import Contents
 from rewake.log.files.descriptor import Descriptor, read_descriptor
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.model.errors import DamagedLog, NotALog, SchemaMismatch, UsageError
@@ -32,16 +27,12 @@ __all__ = [
     "Shard",
     "describe",
     "find_shards",
-    "keyed_state",
-    "operator_text",
     "stored_schema",
     "time_type",
 ]
 
 STREAMS_FILE: Final = "streams.json"
 _SHARD_LOGS: Final = "shard-*"
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +126,7 @@ def describe(shard: Shard) -> Descriptor:
 
 def stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
     """The columns of an output."""
-    name = "schema" if output == 0 else f"schema-{output}"
-    schema = _schema(descriptor, name)
+    schema = Contents(descriptor).schema(output)
     if schema is None:
         raise SchemaMismatch(
             f"log {descriptor.name!r} does not say which columns output {output} has; it holds no "
@@ -145,58 +135,17 @@ def stored_schema(descriptor: Descriptor, output: int) -> pa.Schema:
     return schema
 
 
-def _schema(descriptor: Descriptor, name: str) -> pa.Schema | None:
-    stored = descriptor.metadata.get(name)
-    if not isinstance(stored, bytes):
-        return None
-    return _read(descriptor, name, lambda: pa.ipc.read_schema(pa.py_buffer(stored)))
-
-
-def operator_text(descriptor: Descriptor) -> tuple[dict[str, Any], pa.Schema | None] | None:
-    """The operator that made the log, as JSON values, and its input's columns, where it says."""
-    stored = descriptor.metadata.get("operator")
-    if stored is None:
-        return None
-    described = _read(descriptor, "operator", lambda: json.loads(stored))
-    if not isinstance(described, dict):
-        raise _damaged(descriptor, "operator", "no object")
-    return described, _schema(descriptor, "rows")
-
-
-def keyed_state(descriptor: Descriptor) -> pa.Schema | None:
-    """The columns of the state of keyed processing, where a node's log says them."""
-    return _schema(descriptor, "state")
-
-
 def time_type(descriptor: Descriptor, output: int) -> pa.DataType | None:
     """The type of the times of the log's frames; None when it does not say."""
-    column = descriptor.metadata.get("time")
-    if isinstance(column, str):
-        return _type_of(stored_schema(descriptor, output), column)
-    if (times := _schema(descriptor, "times")) is not None:
-        return times.field(0).type
-    operator = operator_text(descriptor)
-    if operator is None:
+    contents = Contents(descriptor)
+    if contents.time is not None:
+        schema = stored_schema(descriptor, output)
+        place = schema.get_field_index(contents.time)
+        return None if place < 0 else schema.field(place).type
+    if (times := contents.times) is not None:
+        return times
+    if (operator := contents.operator) is None:
         return None
     from rewake.graph.times import described_time  # noqa: PLC0415 (slow to import)
 
-    return described_time(*operator, _schema(descriptor, "schema"))
-
-
-def _type_of(schema: pa.Schema, column: str) -> pa.DataType | None:
-    place = schema.get_field_index(column)
-    return None if place < 0 else schema.field(place).type
-
-
-def _read(descriptor: Descriptor, name: str, read: Callable[[], _Value]) -> _Value:
-    try:
-        return read()
-    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
-        raise _damaged(descriptor, name, str(error)) from error
-
-
-def _damaged(descriptor: Descriptor, name: str, reason: str) -> DamagedLog:
-    return DamagedLog(
-        f"the metadata {name!r} of log {descriptor.name!r} cannot be read ({reason}); restore the "
-        "file LOG of its folder from a copy"
-    )
+    return described_time(operator, contents.rows, contents.schema())

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
+from rewake.log.contents import place_metadata
 from rewake.log.files.descriptor import Descriptor, Metadata
 from rewake.model.errors import LogExists, LogInUse, NotALog, UsageError
 from rewake.net.shards.folder import ShardFolder, new_identity
 from rewake.net.shards.histories import check_pasts
-from rewake.net.shards.state import Description, check_place, shard_metadata
+from rewake.net.shards.state import Description, check_place
 from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.operators.columns.arrays import Array
 from rewake.recovery.approach import RESULTS_OUTPUT
@@ -81,7 +82,7 @@ def migrate(session: SparkSession, at: str | Path, to: str | Path, shards: int) 
     results = _divided_results(session, keys, old, shards)
     target_id = new_identity()
     for shard in range(shards):
-        place = shard_metadata(target_id, shard, shards)
+        place = place_metadata(target_id, shard, shards)
         _write(target.shard(shard), old, shard, place, identity, results[shard])
     # Last: a folder that says what it holds is complete.
     same = {name: stored[name] for name in ("operator", "columns")}

@@ -7,7 +7,7 @@ an earlier time or position the same is read from the frames up to there.  In ev
     window           the position of the tuple that opened it
     footprint        'open' or 'check'
     footprint_time   the last input position that the state has seen
-    ...              what the operator keeps: see `state_windows`, `state_sessions`, `state_keyed`
+    ...              what the operator keeps: see `windows`, `sessions`, `keyed`
     shard            the shard that holds it
 
 What always holds: nothing is replayed, so a part's state is as of its footprint, not as of the end.
@@ -17,11 +17,13 @@ A log that no longer has all footprints of a moment says so with `OutOfRange`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import dropwhile
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from rewake.log.contents import Contents
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.frame import Frame
 from rewake.log.reading.reader import LogReader
@@ -37,7 +39,7 @@ from rewake.spark.datasource.state.keyed import KeyedLayout
 from rewake.spark.datasource.state.layout import StateLayout
 from rewake.spark.datasource.state.sessions import SessionLayout
 from rewake.spark.datasource.state.windows import WindowLayout
-from rewake.spark.datasource.streams import Shard, operator_text, time_type
+from rewake.spark.datasource.streams import Shard, time_type
 from rewake.spark.datasource.stretches import opened, shown_time
 
 __all__ = ["StateReader", "state_schema"]
@@ -45,13 +47,13 @@ __all__ = ["StateReader", "state_schema"]
 
 def _layout(descriptor: Descriptor) -> StateLayout:
     """Which columns the footprints of an operator have, from what its log says of it."""
-    found = operator_text(descriptor)
-    if found is None:
+    contents = Contents(descriptor)
+    described, given = contents.operator, contents.rows
+    if described is None:
         raise UsageError(
             f"log {descriptor.name!r} does not say which operator made it, so it has no state to "
             "show; kind=control shows its frames"
         )
-    described, given = found
     match described.get("kind"):
         case SessionSpec.kind:
             return SessionLayout(descriptor, described, given)
@@ -68,18 +70,15 @@ def state_schema(descriptor: Descriptor) -> pa.Schema:
 # --- reading ---------------------------------------------------------------------------------
 
 
+@dataclass
 class _Moment(InputPartition):
     """A shard's state before the frame `end`, as of an input position or an event time."""
 
-    def __init__(
-        self, shard: Shard, log_id: int, end: int, position: int | None, time: int | None
-    ) -> None:
-        super().__init__((shard, log_id, end, position, time))
-        self.shard = shard
-        self.log_id = log_id
-        self.end = end
-        self.position = position
-        self.time = time
+    shard: Shard
+    log_id: int
+    end: int
+    position: int | None
+    time: int | None
 
     def is_after(self, frame: Frame) -> bool:
         """Whether a frame came later."""
@@ -141,8 +140,8 @@ class StateReader(Reader):
         with opened(partition.shard, partition.log_id) as reader:
             checkpoint = _checkpoint(partition, reader)
         if checkpoint is not None and checkpoint.windows:
-            arrays = self._layout.arrays(checkpoint, partition.shard)
-            yield from self.projection().batch(dict(zip(self._layout.names, arrays, strict=True)))
+            columns = self._layout.arrays(checkpoint, partition.shard.number)
+            yield from self.projection().batch(columns)
 
 
 def _checkpoint(moment: _Moment, reader: LogReader) -> EventualCheckpoint | None:
