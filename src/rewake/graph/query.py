@@ -22,6 +22,7 @@ import pyarrow as pa
 from rewake.graph.checks import checked_shards
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.planning import make_plan
+from rewake.graph.plan.servers import checked_servers
 from rewake.graph.showing.explain import explain
 from rewake.graph.showing.picture import picture
 from rewake.graph.steps import Carried, Graph, Kind, Port, Step
@@ -42,6 +43,9 @@ class Query:
     `approach` is how its fragments recover unless a step says otherwise; by default continuous
     eventual checkpointing.  `recover_within`, such as "1s", is how long a crash may cost beyond the
     restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.
+
+    `servers` is how many processes or Spark tasks share the nodes, at most one for each; unless it
+    is given, every node has one of its own.  It may change from start to start.
     """
 
     def __init__(
@@ -51,10 +55,12 @@ class Query:
         approach: Approach | None = None,
         recover_within: str | None = None,
         checkpoint_budget: str | float = "5%",
+        servers: int | None = None,
     ) -> None:
         self.name = checked_name(name)
         given = chosen_approach(approach, recover_within, checkpoint_budget)
         self.approach = given or default_approach()
+        self.servers = checked_servers(servers)
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}
@@ -193,7 +199,7 @@ class Query:
         """The query as it stands, as a value."""
         steps = tuple(self._steps.values())
         loops, streams, kept = dict(self._loops), dict(self._streams), dict(self._kept)
-        return Graph(self.name, self.approach, steps, loops, streams, kept)
+        return Graph(self.name, self.approach, steps, loops, streams, kept, self.servers)
 
     def plan(self) -> Plan:
         """The nodes that run it and the channels between them; raises when it is not complete."""

@@ -116,7 +116,7 @@ def control(kind: Kind, value: object) -> bytes:
     return encode_frame(kind, json.dumps(value).encode())
 
 
-HONEST = {"node": "a", "address": ["127.0.0.1", 80], "pid": 1, "host": ""}
+HONEST = {"node": "a", "address": ["127.0.0.1", 80], "pid": 1, "host": "", "server": ""}
 WRONG_FIELDS = (
     {"address": ["h", 65536]},
     {"address": ["h", -1]},
