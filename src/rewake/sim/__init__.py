@@ -3,7 +3,7 @@
     world      the clock, the scheduler, processes, the story of what happened
     network    connections between processes: ordered, delayed, broken, partitioned
     disk       a log's writer on a disk in memory that is slow, full, broken or loses power
-    node_host, coordinator_host, client
+    server, node_host, coordinator_host, client
                the hosts of the pure machines
     launcher   Spark's part: starts what has died again, sometimes twice
     faults     what goes wrong, and when

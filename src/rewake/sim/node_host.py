@@ -1,8 +1,7 @@
 """One simulated attempt to run a node: performs the node's commands in virtual time.
 
-Its life: register with the coordinator, be told an epoch, open the log as that epoch, rebuild the
-node, then feed it and do what it says until it is stopped, superseded or killed.  Without its
-coordinator an attempt ends: it cannot know whether it may go on.
+Its life: be told an epoch, open the log as that epoch, rebuild the node, then feed it and do what
+it says for as long as its server lives.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import Fenced, OutOfRange, StorageFault, WriterFailed
 from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.channels import Channels
+from rewake.node.channels.lane import Hearer, Lane
 from rewake.node.commands import (
     Acknowledge,
     Answer,
@@ -45,16 +45,11 @@ from rewake.node.commands import (
 )
 from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.messages import (
-    Address,
     Finished,
     Heartbeat,
     Packet,
     Peer,
-    PeerMoved,
     Refused,
-    Register,
-    Stop,
-    Superseded,
     Welcome,
 )
 from rewake.node.node import Node
@@ -63,34 +58,47 @@ from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:
     from rewake.sim.cluster import Cluster
+    from rewake.sim.server import Server
 
 _ORIGINS = "origins.json"
 _TICK_MS = 50.0
-_RETRY_MS = 20.0
 
 
-class NodeHost(Endpoint):
-    """One attempt; `attempt` numbers the attempts of all nodes."""
+class Call:
+    """A connection as a node has it: one end, and who hears what comes."""
 
-    def __init__(self, cluster: Cluster, plan: NodePlan, attempt: int) -> None:
-        super().__init__(cluster.world, f"{plan.name}#{attempt}")
+    def __init__(self, server: Endpoint, connection: Connection, hearer: Hearer) -> None:
+        self._server = server
+        self._connection = connection
+        self.hearer = hearer
+
+    def send(self, message: object) -> None:
+        """Say something."""
+        self._connection.send(self._server, message)
+
+    def finish(self) -> None:
+        """End it behind what was said."""
+        self._connection.close(self._server)
+
+
+class NodeHost:
+    """One attempt of a node, on one life of a server."""
+
+    def __init__(self, cluster: Cluster, server: Server, plan: NodePlan) -> None:
         self.cluster = cluster
+        self.world = cluster.world
+        self.server = server
         self.plan = plan
-        self.attempt = attempt
-        self.address: Address = (plan.name, attempt)
         self.epoch = 0
         self.node: Node | None = None
         self.log: TimedLog | None = None
         self._known: LogRecord | None = None
         self._origins: dict[str, Any] | None = None
-        self._control: Connection | None = None
         self._peers: dict[str, Peer] = {}
         self._channels: Channels | None = None
-        # Who has connected before there is anybody to serve it, and what it has said.
-        self._early: dict[Connection, list[object]] = {}
         # Links by their number here, which is not that of the network.
-        self._links: dict[int, Connection] = {}
-        self._link_of: dict[Connection, int] = {}
+        self._links: dict[int, Call | Lane] = {}
+        self._link_of: dict[Call | Lane, int] = {}
         self._sources: dict[int, SourceReader] = {}
         self._reading: set[int] = set()
         self._ended: set[int] = set()
@@ -98,31 +106,28 @@ class NodeHost(Endpoint):
         self._committing = False
         self._working = False
         self._told = 0
-        # Set by a fault: die when so many further commands have been performed.
-        self.commands_to_live: int | None = None
-        # Set by a fault: happens while the next append is on its way to the disk.
-        self.on_append: Callable[[], None] | None = None
-        cluster.network.listen(self)
-        self.say("starts")
-        self._call_coordinator()
+        self.after = server.after
+        self.die = server.die
+
+    @property
+    def alive(self) -> bool:
+        """Whether its server is."""
+        return self.server.alive
+
+    def say(self, what: str) -> None:
+        """Add a line to the story."""
+        several = len(self.cluster.machines[self.server.machine]) > 1
+        self.server.say(f"{self.plan.name}: {what}" if several else what)
 
     def died(self) -> None:
-        """The network and the launcher notice."""
+        """Its server has died."""
         if self.log is not None:
             self.log.cut_short()
-        self.cluster.network.gone(self)
-        self.cluster.launcher.ended(self)
 
     # --- beginning ---------------------------------------------------------------------------
 
-    def _call_coordinator(self) -> None:
-        self._control = self.cluster.network.connect(self, self.cluster.driver_address)
-        if self._control is None:
-            self.after(_RETRY_MS, self._call_coordinator)
-            return
-        self._control.send(self, Register(self.plan.name, self.address, self.attempt, self.name))
-
-    def _welcomed(self, message: Welcome) -> None:
+    def welcomed(self, message: Welcome) -> None:
+        """Here is its epoch."""
         self.epoch = message.epoch
         self._known = message.log
         self.cluster.archive.welcomed(self.plan.name, message.epoch)
@@ -137,7 +142,7 @@ class NodeHost(Endpoint):
         if self.plan.logs:
             disk = self.cluster.disks[self.plan.name]
             self.log = TimedLog(
-                self, disk, self.epoch, writer=self.cluster.kinds.writer, known=self._known
+                self.server, disk, self.epoch, writer=self.cluster.kinds.writer, known=self._known
             )
             self.log.on_durable = self._durable
             self.log.on_failure = self._log_failed
@@ -180,11 +185,7 @@ class NodeHost(Endpoint):
             )
             committed = [self._sink.position(number) for number in range(len(self.plan.inputs))]
         self._do("start", lambda: node.start(committed))
-        early, self._early = self._early, {}
-        for connection, messages in early.items():
-            self.accepted(connection)
-            for message in messages:
-                self.received(connection, message)
+        self.server.reception.opened(self.plan.name)
         self._tick()
 
     def _guarded(self, action: Callable[[], None]) -> Callable[[], None]:
@@ -196,7 +197,7 @@ class NodeHost(Endpoint):
             except (Fenced, WriterFailed, StorageFault) as error:
                 self.die(f"{type(error).__name__}: {error}")
             except PowerLost:
-                self.cluster.lose_power(self.plan.name)
+                self.cluster.lose_power(self.server.machine)
 
         return guarded
 
@@ -222,10 +223,11 @@ class NodeHost(Endpoint):
         self._poke()
 
     def _count_down(self) -> None:
-        if self.commands_to_live is None:
+        server = self.server
+        if server.commands_to_live is None:
             return
-        self.commands_to_live -= 1
-        if self.commands_to_live < 0:
+        server.commands_to_live -= 1
+        if server.commands_to_live < 0:
             self.die("killed between two commands")
 
     def _poke(self) -> None:
@@ -279,12 +281,11 @@ class NodeHost(Endpoint):
         self.after(_TICK_MS, self._tick)
 
     def _heartbeat(self) -> None:
-        if self._control is not None:
-            progress = {} if self.node is None else self.node.progress()
-            if self.node is not None:
-                progress["recovering"] = self.node.recovering
-            record = None if self.log is None else self.log.record
-            self._control.send(self, Heartbeat(self.plan.name, self.epoch, progress, record))
+        progress = {} if self.node is None else self.node.progress()
+        if self.node is not None:
+            progress["recovering"] = self.node.recovering
+        record = None if self.log is None else self.log.record
+        self.server.tell(Heartbeat(self.plan.name, self.epoch, progress, record))
         self.after(HEARTBEAT_MS, self._heartbeat)
 
     def _durable(self, frames: int) -> None:
@@ -298,7 +299,7 @@ class NodeHost(Endpoint):
 
     def _log_failed(self, error: Exception) -> None:
         if isinstance(error, PowerLost):
-            self.cluster.lose_power(self.plan.name)
+            self.cluster.lose_power(self.server.machine)
             return
         self.die(f"{type(error).__name__}: {error}")
 
@@ -309,9 +310,9 @@ class NodeHost(Endpoint):
             case Append(record):
                 assert self.log is not None
                 self.log.append(record)
-                if self.on_append is not None:
-                    self.world.schedule(self.world.between(0, 2), self.on_append)
-                    self.on_append = None
+                if self.server.on_append is not None:
+                    self.world.schedule(self.world.between(0, 2), self.server.on_append)
+                    self.server.on_append = None
             case Connect(channel, position) if channel in self._sources:
                 self._sources[channel].seek(max(position, 0))
                 self._ended.discard(channel)
@@ -343,8 +344,7 @@ class NodeHost(Endpoint):
             case Remember(origins):
                 self._remember(origins)
             case Finish():
-                assert self._control is not None
-                self._control.send(self, Finished(self.plan.name, self.epoch))
+                self.server.tell(Finished(self.plan.name, self.epoch))
 
     def _read_later(self, command: ReadLog) -> None:
         subscriber = command.subscriber
@@ -390,9 +390,9 @@ class NodeHost(Endpoint):
     # --- links -------------------------------------------------------------------------------
 
     def _tell(self, link: int, message: object) -> None:
-        connection = self._links.get(link)
-        if connection is not None:
-            connection.send(self, message)
+        line = self._links.get(link)
+        if line is not None:
+            line.send(message)
 
     def _carry_out(self, command: LinkCommand) -> None:
         match command:
@@ -400,24 +400,24 @@ class NodeHost(Endpoint):
                 self._tell(link, message)
             case Dial(link, address, message):
                 self.say(f"subscribes to {message.node}.{message.output} from {message.position}")
-                connection = self.cluster.network.connect(self, address)
-                if connection is None:
+                line = self.server.dial(address, self)
+                if line is None:
                     # Nobody there: it hears of that a moment later, as of every end.
                     self.after(0.0, lambda: self._link_ended(link))
                     return
-                self._keep(link, connection)
-                connection.send(self, message)
+                self._keep(link, line)
+                line.send(message)
             case HangUp(link):
                 gone = self._links.pop(link, None)
                 if gone is not None:
                     del self._link_of[gone]
-                    gone.close(self)
+                    gone.finish()
             case Rest(channel, ms):
                 self.after(ms, lambda: self._rested(channel))
 
-    def _keep(self, link: int, connection: Connection) -> None:
-        self._links[link] = connection
-        self._link_of[connection] = link
+    def _keep(self, link: int, line: Call | Lane) -> None:
+        self._links[link] = line
+        self._link_of[line] = link
 
     def _rested(self, channel: int) -> None:
         channels = self._channels
@@ -431,21 +431,25 @@ class NodeHost(Endpoint):
 
     # --- messages ----------------------------------------------------------------------------
 
-    def accepted(self, connection: Connection) -> None:
-        """Somebody has connected."""
-        if self._channels is None:
-            self._early[connection] = []
-        else:
-            self._keep(self._channels.accept(), connection)
+    def admit(self, line: Call | Lane, messages: list[object]) -> None:
+        """Somebody has come to this node, which is open, and has said this so far."""
+        assert self._channels is not None
+        line.hearer = self
+        self._keep(self._channels.accept(), line)
+        self.received(line, messages)
 
-    def received(self, connection: Connection, message: object) -> None:
-        """From the coordinator, an upstream, or somebody who has connected."""
-        if connection is self._control:
-            self._from_coordinator(message)
-        elif connection in self._early:
-            self._early[connection].append(message)
-        elif connection in self._link_of:
-            self._heard(self._link_of[connection], message)
+    def received(self, line: Call | Lane, messages: list[object]) -> None:
+        """On a link, as long as there is one."""
+        for message in messages:
+            if self.alive and line in self._link_of:
+                self._heard(self._link_of[line], message)
+
+    def closed(self, line: Call | Lane) -> None:
+        """A link has ended."""
+        link = self._link_of.pop(line, None)
+        if link is not None:
+            del self._links[link]
+            self._link_ended(link)
 
     def _heard(self, link: int, message: object) -> None:
         channels = self._channels
@@ -457,36 +461,13 @@ class NodeHost(Endpoint):
         what = f"{link} says {_brief(message)}"
         self._guarded(lambda: self._do(what, lambda: channels.received(link, message)))()
 
-    def _from_coordinator(self, message: object) -> None:
-        match message:
-            case Welcome():
-                self._welcomed(message)
-            case PeerMoved(name, peer):
-                self._peer_moved(name, peer)
-            case Superseded(epoch):
-                self.die(f"superseded by epoch {epoch}")
-            case Stop(reason):
-                self.die(f"stopped: {reason}")
-            case _:
-                self.die(f"the coordinator said {message}")
-
-    def _peer_moved(self, name: str, peer: Peer | None) -> None:
+    def moved(self, name: str, peer: Peer | None) -> None:
+        """Another node runs elsewhere, or nowhere."""
         channels = self._channels
         if channels is not None:
             self._do(f"{name} is {peer}", lambda: channels.moved(name, peer))
         elif peer is not None:
             self._peers[name] = peer
-
-    def closed(self, connection: Connection) -> None:
-        """A connection broke."""
-        if connection is self._control:
-            self.die("its coordinator is gone")
-            return
-        self._early.pop(connection, None)
-        link = self._link_of.pop(connection, None)
-        if link is not None:
-            del self._links[link]
-            self._link_ended(link)
 
 
 def _brief(value: object) -> str:

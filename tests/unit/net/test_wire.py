@@ -116,7 +116,9 @@ def control(kind: Kind, value: object) -> bytes:
     return encode_frame(kind, json.dumps(value).encode())
 
 
-HONEST = {"node": "a", "address": ["127.0.0.1", 80], "pid": 1, "host": "", "place": 0}
+HONEST = {
+    "node": "a", "address": ["127.0.0.1", 80], "pid": 1, "host": "", "server": "", "place": 0,
+}  # fmt: skip
 WRONG_FIELDS = (
     {"address": ["h", 65536]},
     {"address": ["h", -1]},

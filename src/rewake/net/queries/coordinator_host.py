@@ -42,7 +42,7 @@ from rewake.node.commands import (
     CoordinatorCommand,
     EndQuery,
     HangUp,
-    KillAttempt,
+    KillServer,
     Persist,
     Tell,
 )
@@ -186,6 +186,7 @@ class CoordinatorHost:
                 "running": each.connection is not None,
                 "replaced": dict(each.replaced),
                 "pid": self._coordinator.pid_of(name),
+                "server": self._coordinator.server_of(name),
                 **each.progress,
             }
             for name, each in self._coordinator.nodes.items()
@@ -319,13 +320,12 @@ class CoordinatorHost:
         return Found(stream, len(places), found, over, error, self.misfit)
 
     def closed(self, connection: Connection) -> None:
-        """A node died, or a client left."""
+        """A server died, or a client left."""
         number = self._numbers.pop(connection, None)
         if number is None:
             return
         self._connections.pop(number, None)
-        node = self._coordinator.node_of(number)
-        if node is not None:
+        for node in self._coordinator.nodes_of(number):
             self._points.hit("coordinator.lost_node")
             self._note(node, "left" if self._coordinator.over else "lost")
         self._perform(self._coordinator.disconnected(number))
@@ -345,8 +345,9 @@ class CoordinatorHost:
                         self._connections[number].send(message)
                 case HangUp(number):
                     self._hang_up(number)
-                case KillAttempt(node, pid, number):
-                    self._note(node, "silent")
+                case KillServer(nodes, pid, number):
+                    for node in nodes:
+                        self._note(node, "silent")
                     if number in self._connections:
                         signal_peer(self._connections[number], pid, SIGKILL)
                 case EndQuery(error, misfit):

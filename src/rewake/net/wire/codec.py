@@ -196,7 +196,14 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
     ),
     Kind.REGISTER: (
         node_messages.Register,
-        {"node": TEXT, "address": ADDRESS, "pid": COUNT, "host": TEXT, "place": COUNT},
+        {
+            "node": TEXT,
+            "address": ADDRESS,
+            "pid": COUNT,
+            "host": TEXT,
+            "server": TEXT,
+            "place": COUNT,
+        },
     ),
     Kind.WELCOME: (
         node_messages.Welcome,
@@ -219,7 +226,7 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         {"node": TEXT, "epoch": COUNT, "error": TEXT, "fatal": FLAG, "misfit": FLAG},
     ),
     Kind.STOP: (node_messages.Stop, {"reason": TEXT}),
-    Kind.SUPERSEDED: (node_messages.Superseded, {"epoch": COUNT}),
+    Kind.SUPERSEDED: (node_messages.Superseded, {"epoch": COUNT, "node": TEXT}),
     Kind.FIND: (node_messages.Find, {"stream": TEXT}),
     Kind.FOUND: (
         node_messages.Found,
