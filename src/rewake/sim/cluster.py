@@ -16,6 +16,7 @@ from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Address, Refused
 from rewake.node.node import Node
+from rewake.recovery.approach import Kept
 from rewake.sim.check import Archive
 from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
@@ -50,12 +51,16 @@ class Cluster:
         self.network = Network(world)
         self.disks = {DRIVER: Disk()} | {each.name: Disk() for each in plan.nodes}
         for number, each in enumerate(plan.nodes):
-            if each.logs:
+            if each.kept is Kept.IN_LOG:
                 Log.create(self.disks[each.name].store, each.name, log_id=number + 1)
                 self.disks[each.name].store.sync_directory()
         # What each machine hosts, by the name of its server.
         self.machines = {
             each.name: tuple(seat.node for seat in each.seats) for each in plan.hosting
+        }
+        # On each machine: which place of a node that is.
+        self.places = {
+            each.name: {seat.node: seat.place for seat in each.seats} for each in plan.hosting
         }
         self.archive = Archive(plan)
         self.driver_address: Address = (DRIVER, 0)

@@ -10,7 +10,7 @@ from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull
 from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillServer, Persist, Tell
 from rewake.node.coordinator.state import STATE_FILE, decode_state, encode_state
-from rewake.node.messages import Address, Failed, Finished, Heartbeat, Peer, Register
+from rewake.node.messages import Address, Failed, Finished, Heartbeat, InSync, Peer, Register
 from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class CoordinatorHost(Endpoint):
                 commands = self.coordinator.registered(number, message, now_ms)
             case Heartbeat():
                 commands = self.coordinator.heartbeat(number, message, now_ms)
+            case InSync():
+                commands = self.coordinator.in_sync(number, message)
             case Finished():
                 commands = self.coordinator.finished(number, message)
             case Failed():

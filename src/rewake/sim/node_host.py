@@ -6,7 +6,7 @@ it says for as long as its server lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from rewake.graph.plan.plan import NodePlan
 from rewake.log.files.lineage import LogRecord
 from rewake.log.files.sealed import sealed, unsealed
-from rewake.log.frame import Frame
 from rewake.log.memory import PowerLost
 from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
@@ -24,6 +23,7 @@ from rewake.node.channels.channels import Channels
 from rewake.node.channels.lane import Hearer, Lane
 from rewake.node.commands import (
     Acknowledge,
+    Announce,
     Answer,
     Append,
     Confirm,
@@ -53,6 +53,9 @@ from rewake.node.messages import (
     Welcome,
 )
 from rewake.node.node import Node
+from rewake.node.standing_by import StandingBy
+from rewake.recovery.approach import Kept
+from rewake.recovery.driven import LogSoFar, Say, Vouch, Wake
 from rewake.sim.disk import TimedLog
 from rewake.sim.network import Connection, Endpoint
 
@@ -96,6 +99,9 @@ class NodeHost:
         self._origins: dict[str, Any] | None = None
         self._peers: dict[str, Peer] = {}
         self._channels: Channels | None = None
+        # While it stands by; then what it held.
+        self._standing: StandingBy | None = None
+        self._past = LogSoFar()
         # Links by their number here, which is not that of the network.
         self._links: dict[int, Call | Lane] = {}
         self._link_of: dict[Call | Lane, int] = {}
@@ -128,18 +134,28 @@ class NodeHost:
 
     def welcomed(self, message: Welcome) -> None:
         """Here is its epoch."""
+        first = not self.epoch
         self.epoch = message.epoch
         self._known = message.log
         self.cluster.archive.welcomed(self.plan.name, message.epoch)
         self._peers = dict(message.peers)
-        self.say(f"has epoch {message.epoch}")
-        self._heartbeat()
+        self.say(f"has epoch {message.epoch}{', to stand by' if message.standby else ''}")
+        if first:
+            self._heartbeat()
+        if message.standby:
+            place = self.cluster.places[self.server.machine][self.plan.name]
+            self._standing = StandingBy(self.plan, place, self.epoch, self._peers, count(1))
+            self._stand(self._standing.start())
+            return
+        if self._standing is not None:
+            commands, self._past = self._standing.promoted()
+            self._stand(commands)
+            self._standing = None
         self.after(self.world.between(0.5, 20), self._guarded(self._open))
 
     def _open(self) -> None:
-        frames: Iterator[Frame] = iter(())
-        following: dict[str, Any] = {}
-        if self.plan.logs:
+        past = self._past
+        if self.plan.kept is Kept.IN_LOG:
             disk = self.cluster.disks[self.plan.name]
             self.log = TimedLog(
                 self.server, disk, self.epoch, writer=self.cluster.kinds.writer, known=self._known
@@ -147,18 +163,19 @@ class NodeHost:
             self.log.on_durable = self._durable
             self.log.on_failure = self._log_failed
             self._told = self.log.next_sequence
-            following = {
-                "next_sequence": self.log.next_sequence,
-                "next_position": self.log.next_position,
-                "lineage": self.log.lineage,
-            }
             self.cluster.archive.opened(self.plan.name, self.log)
-            frames = self.log.frames_backwards()
+            past = LogSoFar(
+                self.log.frames_backwards(),
+                self.log.next_sequence,
+                self.log.next_position,
+                self.log.lineage,
+            )
         origins = self._origins = self._read_origins()
-        node = self.cluster.kinds.node.recover(
-            self.plan, self.epoch, frames, limits=self.cluster.limits, origins=origins, **following
+        node = self.cluster.kinds.node(
+            self.plan, self.epoch, past, limits=self.cluster.limits, origins=origins
         )
-        self.say(f"recovers: {following}, recovering {node.recovering}")
+        at = f"frame {past.next_sequence}, position {past.next_position}"
+        self.say(f"recovers: {at}, recovering {node.recovering}")
         self.after(self.world.between(0.1, 10), self._guarded(lambda: self._begin(node)))
 
     def _read_origins(self) -> dict[str, Any] | None:
@@ -330,6 +347,14 @@ class NodeHost:
             case Send(link, packet):
                 self.cluster.archive.sent(self.plan.name, packet.end)
                 self._tell(link, packet)
+            case Say() | Vouch():
+                assert self._channels is not None
+                for each in self._channels.carry(command):
+                    self._perform(each)
+            case Announce(message):
+                self.server.tell(message)
+            case Wake(ms):
+                self.after(ms, self._woke)
             case ReadLog():
                 self._read_later(command)
             case Confirm(link, ack):
@@ -345,6 +370,23 @@ class NodeHost:
                 self._remember(origins)
             case Finish():
                 self.server.tell(Finished(self.plan.name, self.epoch))
+
+    def _woke(self) -> None:
+        node = self.node
+        assert node is not None
+        self._do("woke", lambda: node.woke(self.world.now_ms))
+
+    def place_lost(self, place: int, epoch: int) -> None:
+        """An attempt that stood by is gone for good."""
+        channels = self._channels
+        if channels is not None:
+            self._do(f"place {place} is lost", lambda: channels.place_lost(place, epoch))
+
+    # --- standing by -------------------------------------------------------------------------
+
+    def _stand(self, commands: Sequence[LinkCommand]) -> None:
+        for command in commands:
+            self._carry_out(command)
 
     def _read_later(self, command: ReadLog) -> None:
         subscriber = command.subscriber
@@ -399,11 +441,11 @@ class NodeHost:
             case Tell(link, message):
                 self._tell(link, message)
             case Dial(link, address, message):
-                self.say(f"subscribes to {message.node}.{message.output} from {message.position}")
+                self.say(f"dials {message}")
                 line = self.server.dial(address, self)
                 if line is None:
                     # Nobody there: it hears of that a moment later, as of every end.
-                    self.after(0.0, lambda: self._link_ended(link))
+                    self.after(0.0, self._as_now(lambda: self._link_ended(link)))
                     return
                 self._keep(link, line)
                 line.send(message)
@@ -413,18 +455,34 @@ class NodeHost:
                     del self._link_of[gone]
                     gone.finish()
             case Rest(channel, ms):
-                self.after(ms, lambda: self._rested(channel))
+                self.after(ms, self._as_now(lambda: self._rested(channel)))
 
     def _keep(self, link: int, line: Call | Lane) -> None:
         self._links[link] = line
         self._link_of[line] = link
 
+    def _as_now(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Act later, unless the place is promoted meanwhile: then its links were others."""
+        standing = self._standing
+
+        def act() -> None:
+            if self._standing is standing:
+                action()
+
+        return act
+
     def _rested(self, channel: int) -> None:
+        if self._standing is not None:
+            self._stand(self._standing.rested())
+            return
         channels = self._channels
         assert channels is not None
         self._do(f"channel {channel} has rested", lambda: channels.rested(channel))
 
     def _link_ended(self, link: int) -> None:
+        if self._standing is not None:
+            self._stand(self._standing.closed(link))
+            return
         channels = self._channels
         assert channels is not None
         self._do(f"link {link} has ended", lambda: channels.closed(link))
@@ -452,7 +510,10 @@ class NodeHost:
             self._link_ended(link)
 
     def _heard(self, link: int, message: object) -> None:
-        channels = self._channels
+        standing, channels = self._standing, self._channels
+        if standing is not None:
+            self._guarded(lambda: self._stand(standing.received(link, message)))()
+            return
         assert channels is not None
         if isinstance(message, Refused):
             self.say(f"is refused: {message.reason}")
@@ -464,7 +525,9 @@ class NodeHost:
     def moved(self, name: str, peer: Peer | None) -> None:
         """Another node runs elsewhere, or nowhere."""
         channels = self._channels
-        if channels is not None:
+        if self._standing is not None:
+            self._stand(self._standing.moved(name, peer))
+        elif channels is not None:
             self._do(f"{name} is {peer}", lambda: channels.moved(name, peer))
         elif peer is not None:
             self._peers[name] = peer

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 
 from rewake.node.channels.lane import Hearer, Lane, lane
 from rewake.node.channels.reception import Reception
-from rewake.node.messages import Address, PeerMoved, Refused, Register, Stop, Superseded, Welcome
+from rewake.node.messages import (
+    Address,
+    PeerMoved,
+    PlaceLost,
+    Refused,
+    Register,
+    Stop,
+    Superseded,
+    Welcome,
+)
+from rewake.recovery.approach import Kept
 from rewake.sim.network import Connection, Endpoint
 from rewake.sim.node_host import Call, NodeHost
 
@@ -33,6 +43,7 @@ class Server(Endpoint):
         self.address: Address = (machine, attempt)
         names = cluster.machines[machine]
         self.hosts = {each: NodeHost(cluster, self, cluster.plan.node(each)) for each in names}
+        self._places = cluster.places[machine]
         self._control: Connection | None = None
         self.reception: Reception[Call | Lane] = Reception(names, self._admit, self._refuse)
         self._calls: dict[Connection, Call] = {}
@@ -47,7 +58,7 @@ class Server(Endpoint):
     @property
     def logs(self) -> bool:
         """Whether any of its nodes has a log."""
-        return any(each.plan.logs for each in self.hosts.values())
+        return any(each.plan.kept is Kept.IN_LOG for each in self.hosts.values())
 
     def died(self) -> None:
         """The network and the launcher notice."""
@@ -64,7 +75,8 @@ class Server(Endpoint):
             self.after(_RETRY_MS, self._call_coordinator)
             return
         for node in self.hosts:
-            self.tell(Register(node, self.address, self.attempt, self.name, self.machine))
+            place = self._places[node]
+            self.tell(Register(node, self.address, self.attempt, self.name, self.machine, place))
 
     def tell(self, message: object) -> None:
         """Say something to the coordinator."""
@@ -78,6 +90,8 @@ class Server(Endpoint):
             case PeerMoved(name, peer):
                 for host in self.hosts.values():
                     host.moved(name, peer)
+            case PlaceLost(node, place, epoch):
+                self.hosts[node].place_lost(place, epoch)
             case Superseded(epoch, node):
                 self.die(f"{node} is superseded by epoch {epoch}")
             case Stop(reason):

@@ -94,11 +94,6 @@ class NodePlan:
         by_port = {each.port: each.schema for each in self.inputs}
         return tuple(by_port[port] for port in sorted(by_port))
 
-    @property
-    def logs(self) -> bool:
-        """Whether it has a log."""
-        return self.kept is Kept.IN_LOG
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

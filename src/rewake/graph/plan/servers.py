@@ -55,7 +55,7 @@ def checked_servers(servers: Any) -> int | None:
 
 def seats_of(node: NodePlan) -> tuple[Seat, ...]:
     """The seats that a node takes."""
-    return (Seat(node.name),)
+    return tuple(Seat(node.name, place) for place in range(node.places))
 
 
 def assign(nodes: Sequence[NodePlan], servers: int | None) -> tuple[Server, ...]:
@@ -72,6 +72,7 @@ def assign(nodes: Sequence[NodePlan], servers: int | None) -> tuple[Server, ...]
     joined = _neighbours(nodes)
     for node, seat in taken:
         rooms.admit(node, seat, joined[node.name])
+    rooms.check_places()
     return tuple(
         Server(f"server-{number}", tuple(seat for _, seat in hosted))
         for number, hosted in enumerate(rooms.hosted)
@@ -96,6 +97,17 @@ class _Rooms:
             return own, siblings, -neighbours, len(here), server
 
         self.hosted[min(self._with_room(), key=cost)].append((node, seat))
+
+    def check_places(self) -> None:
+        """Two places of a node on one server would end together, and with them what they hold."""
+        for hosted in self.hosted:
+            names = [seat.node for _, seat in hosted]
+            twice = next((each for each in names if names.count(each) > 1), None)
+            if twice is not None:
+                raise UsageError(
+                    f"servers={len(self.hosted)}: two places of node {twice!r} would be on one "
+                    "server, and would end together; give the query more servers"
+                )
 
     def _with_room(self) -> Iterable[int]:
         fuller = sum(len(each) > self._each for each in self.hosted)

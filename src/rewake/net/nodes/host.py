@@ -1,6 +1,8 @@
 """One attempt to run a node, on a server: registered, opened, serving, left.
 
     registered   the coordinator has been asked for an epoch
+    standing by  it has one, and another attempt runs the node: it holds what it is told to, and may
+                 be welcomed again (`Standing`)
     opening      it has one: the log is opened as that epoch, its past read (`Opening`)
     serving      turns, until the server has to leave (`Serving`)
     left         its log is closed, and what still arrives changes nothing
@@ -20,6 +22,7 @@ from rewake.net.nodes.opening import Opened, Opening
 from rewake.net.nodes.own_recovery import OwnRecovery
 from rewake.net.nodes.serving import Serving
 from rewake.net.nodes.share import Line, Share
+from rewake.net.nodes.standing import Standing
 from rewake.net.nodes.task import NodeTask
 from rewake.node.messages import Peer, Welcome
 
@@ -35,11 +38,13 @@ class NodeHost:
     def __init__(self, task: NodeTask, share: Share) -> None:
         self._task = task
         self.name = task.plan.name
+        self.place = task.place
         self.share = share
         self.points = KillPoints(self.name, task.faults, Path(task.folder))
         self._recovery = OwnRecovery(Path(task.folder), self.name)
         self.epoch = 0
         self._peers: dict[str, Peer] = {}
+        self._standing: Standing | None = None
         self._opening: Opening | None = None
         self._serving: Serving | None = None
 
@@ -51,19 +56,32 @@ class NodeHost:
         self.points.hit("node.registered")
 
     def welcomed(self, message: Welcome) -> None:
-        """Here is its epoch."""
+        """Here is its epoch, to stand by or to run the node; the latter may come later."""
         self.epoch = message.epoch
         self._peers = dict(message.peers)
+        if message.standby:
+            self._standing = Standing(self._task, message, self.share)
+            self._standing.start()
+            return
+        past = None if self._standing is None else self._standing.promoted()
+        self._standing = None
         self._opening = Opening(
-            self._task, message, self.share, self.points, self._recovery, self._on_durable
+            self._task, message, self.share, self.points, self._recovery, self._on_durable, past
         )
 
     def moved(self, name: str, peer: Peer | None) -> None:
         """Another node runs elsewhere, or nowhere."""
         if self._serving is not None:
             self._serving.moved(name, peer)
+        elif self._standing is not None:
+            self._standing.moved(name, peer)
         elif peer is not None:
             self._peers[name] = peer
+
+    def place_lost(self, place: int, epoch: int) -> None:
+        """An attempt that stood by is gone for good."""
+        if self._serving is not None:
+            self._serving.place_lost(place, epoch)
 
     def superseded(self, epoch: int) -> None:
         """A later attempt has been given an epoch."""

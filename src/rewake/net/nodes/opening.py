@@ -27,6 +27,8 @@ from rewake.net.nodes.warm import warm_up
 from rewake.node.channels.origins import SILENT, SinkOrigins
 from rewake.node.messages import Heartbeat, Welcome
 from rewake.node.node import Node
+from rewake.recovery.approach import Kept
+from rewake.recovery.driven import LogSoFar
 from rewake.stores.room import has_room
 
 __all__ = ["FULL_SECONDS", "Opened", "Opening"]
@@ -59,8 +61,11 @@ class Opening:
         points: KillPoints,
         recovery: OwnRecovery,
         on_durable: Callable[[], None],
+        past: LogSoFar | None = None,
     ) -> None:
         self._task = task
+        # What the place held that stood by before.
+        self._past = past
         self._plan = task.plan
         self._welcome = welcome
         self._share = share
@@ -96,25 +101,21 @@ class Opening:
         epoch, plan, task = self._welcome.epoch, self._plan, self._task
         self._points.life = epoch
         self._points.hit("node.welcomed")
-        log = self._open_log() if plan.logs else None
-        following: dict[str, Any] = {}
+        log = self._open_log() if plan.kept is Kept.IN_LOG else None
+        past = self._past or LogSoFar()
         if log is not None:
-            following = {
-                "next_sequence": log.next_sequence,
-                "next_position": log.next_position,
-                "lineage": log.lineage,
-            }
+            past = LogSoFar(
+                log.frames_backwards(), log.next_sequence, log.next_position, log.lineage
+            )
         if plan.inputs and plan.sink is None:
             warm_up(plan.program, *plan.input_schemas)
         started = time.perf_counter()
         self._points.hit("recovery.before_loading")
         origins = read_origins(Path(task.folder), plan.name)
-        frames = () if log is None else log.frames_backwards()
-        node = Node.recover(plan, epoch, frames, limits=task.limits, origins=origins, **following)
+        node = Node(plan, epoch, past, limits=task.limits, origins=origins)
         self._points.hit("recovery.after_loading")
         load_ms = (time.perf_counter() - started) * 1e3
-        anew = not following.get("next_sequence")
-        self._recovery.loaded(node, task.costs, load_ms, anew=anew)
+        self._recovery.loaded(node, task.costs, load_ms, anew=not past.next_sequence)
         return Opened(node, log, origins)
 
     def _open_log(self) -> NodeLog:

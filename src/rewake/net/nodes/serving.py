@@ -26,6 +26,7 @@ from rewake.net.nodes.task import NodeTask
 from rewake.node.channels.channels import Channels
 from rewake.node.commands import (
     Acknowledge,
+    Announce,
     Answer,
     Append,
     Confirm,
@@ -46,6 +47,7 @@ from rewake.node.commands import (
 from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.load import Load
 from rewake.node.messages import Ack, Finished, Heartbeat, Peer
+from rewake.recovery.driven import Say, Vouch, Wake
 
 __all__ = ["Serving"]
 
@@ -104,6 +106,10 @@ class Serving:
         commands = self._channels.moved(name, peer)
         if commands:
             self._perform("lost", commands)
+
+    def place_lost(self, place: int, epoch: int) -> None:
+        """An attempt of this node that stood by is gone for good."""
+        self._perform("left", self._channels.place_lost(place, epoch))
 
     # --- rounds ------------------------------------------------------------------------------
 
@@ -203,9 +209,9 @@ class Serving:
     def _tell_progress(self) -> None:
         progress: dict[str, Any] = self._node.progress() | self._recovery.timings
         progress["recovering"] = self._node.recovering
-        foretelling = self._node.foretelling
-        if foretelling is not None and foretelling.advice:
-            progress["advice"] = foretelling.advice
+        recovery = self._node.recovery
+        if recovery is not None and recovery.advice:
+            progress["advice"] = recovery.advice
         if self._trouble:
             progress["trouble"] = self._trouble
         progress["rss_mib"] = resident_mib()
@@ -246,6 +252,13 @@ class Serving:
                     self.links.carry_out(each)
             case Dial() | Tell() | HangUp() | Rest():
                 self.links.carry_out(command)
+            case Say() | Vouch():
+                for each in self._channels.carry(command):
+                    self._perform_one(each)
+            case Announce(message):
+                self._share.tell(message)
+            case Wake(ms):
+                self._share.call_after(ms / 1e3, self._woke)
             case ReadLog(subscriber, position, sequence):
                 self._read_back.wanted(subscriber, position, sequence)
             case Deliver(channel, event):
@@ -270,6 +283,10 @@ class Serving:
         link = self._channels.link_of(channel)
         if link is not None:
             self.links.tell(link, ack)
+
+    def _woke(self) -> None:
+        if not self._left:
+            self._perform("woke", self._node.woke(time.monotonic() * 1e3))
 
     def _commit_later(self) -> None:
         self._share.call_after(_COMMIT_SECONDS, self._commit)

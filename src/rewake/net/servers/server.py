@@ -34,6 +34,7 @@ from rewake.node.messages import (
     Address,
     Failed,
     PeerMoved,
+    PlaceLost,
     Refused,
     Register,
     Stop,
@@ -127,8 +128,9 @@ class Server:
     def _call_coordinator(self) -> None:
         self._control = Connection.connect(self._task.coordinator, self.token, self.loop.now())
         me, pid = socket.gethostname(), os.getpid()
-        for name in self._hosts:
-            self._control.send(Register(name, self.address, pid, me, self._task.name))
+        for name, host in self._hosts.items():
+            here = Register(name, self.address, pid, me, self._task.name, host.place)
+            self._control.send(here)
         self.loop.add(self._control, self)
         for host in self._hosts.values():
             host.registered()
@@ -154,6 +156,9 @@ class Server:
                 case PeerMoved(name, peer):
                     for host in self._hosts.values():
                         host.share.answer_for(host.moved, name, peer)
+                case PlaceLost(name, place, epoch):
+                    host = self._hosts[name]
+                    host.share.answer_for(host.place_lost, place, epoch)
                 case Stop(reason):
                     self._stop = reason
                 case Superseded(epoch, name):

@@ -1,7 +1,8 @@
 """Who comes to a server says with its first message to which of the nodes there.
 
 Those nodes open one after the other: who comes for one that is not open yet waits until it is.
-Until it is answered a subscriber may ack what it has from before, and of its acks the last counts.
+Until it is answered a subscriber may ack what it has from before, and of its acks the last counts;
+another place of a node may say what it has to.
 What always holds: a line waits for one node, in the order in which lines came; who says anything
 else is refused; nobody is given to a node that is not hosted here.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
-from rewake.node.messages import Ack, Peek, Produce, Refused, Subscribe
+from rewake.node.messages import Ack, Follow, Peek, Produce, Refused, Subscribe, Words
 
 __all__ = ["Reception"]
 
@@ -63,7 +64,7 @@ class Reception(Generic[Line]):
             self._wait_on(line, message)
 
     def _wrong(self, first: Any) -> str:
-        if not isinstance(first, Subscribe | Produce | Peek):
+        if not isinstance(first, Subscribe | Produce | Peek | Follow):
             return _out_of_turn(first)
         if first.node not in self._nodes:
             here = ", ".join(map(repr, self._nodes))
@@ -77,6 +78,9 @@ class Reception(Generic[Line]):
         said = waiting[1]
         if isinstance(message, Ack) and isinstance(said[0], Subscribe):
             said[1:] = [message]
+            return
+        if isinstance(message, Words) and isinstance(said[0], Follow):
+            said.append(message)
             return
         del self._waiting[line]
         self._refuse(line, Refused(_out_of_turn(message)))

@@ -7,6 +7,11 @@ A connection is a server's: one process with attempts of one or several nodes.  
 one and go together: when it ends, falls silent, or one of its nodes is superseded.  What is counted
 against nodes is counted for each.
 
+A node may have several places: one attempt runs it, the others stand by.  Who is in sync is what
+the attempt that runs it says, and only such a one is promoted when that is lost: it is the same
+attempt with a new epoch.  What is known of that is not made durable: all places end with the
+driver.  When none is in sync, what the node was is gone, and the query ends.
+
 It remembers of every log who it is, the epoch that last wrote to it, and how far that was durable:
 at once when a log was opened, at the end, and every few seconds between.  An attempt is told, and
 refuses a log that is older (`rewake.log.files.lineage`).
@@ -41,8 +46,10 @@ from rewake.node.messages import (
     Failed,
     Finished,
     Heartbeat,
+    InSync,
     Peer,
     PeerMoved,
+    PlaceLost,
     Refused,
     Register,
     Stop,
@@ -78,8 +85,11 @@ class _Attempt:
     epoch: int
     pid: int
     host: str
+    place: int
     # The version of the state that must be durable before it may hear of its epoch.
     awaits: int
+    # Whether it holds what another attempt tells it to, and does not run the node.
+    standby: bool = False
     welcomed: bool = False
     # Until it is heard of for the first time, it loads its state.
     starting: bool = True
@@ -103,6 +113,11 @@ class NodeStatus:
     words: str = ""
     # What is known of its log.
     log: LogRecord | None = None
+    # Whether an attempt has ever been told to run it.
+    begun: bool = False
+    # By place: the servers of those that stand by; and which of them may be promoted.
+    standbys: dict[int, int] = field(default_factory=dict)
+    in_sync: set[int] = field(default_factory=set)
 
     @property
     def reached(self) -> float | None:
@@ -144,6 +159,7 @@ class Coordinator:
         check_folder(self.plan, state)
         for name, epoch in state["epochs"].items():
             self.nodes[name].epoch = epoch
+            self.nodes[name].begun = epoch > 0
         for name, record in state["logs"].items():
             self.nodes[name].log = LogRecord(*record)
 
@@ -174,17 +190,27 @@ class Coordinator:
             return [Tell(connection, Refused(reason)), HangUp(connection)]
         if self._over:
             return [Tell(connection, Stop("the query is over"))]
-        commands = self._supersede(message.node, status)
+        places = self.plan.node(message.node).places
+        if message.place >= places:
+            reason = f"node {message.node!r} has {places} places, and no place {message.place}"
+            return [Tell(connection, Refused(reason)), HangUp(connection)]
+        commands = self._supersede(message.node, status, message.place)
+        standby = places > 1 and status.connection is not None
+        if places > 1 and status.begun and not standby:
+            return commands if self._over else [*commands, *self._all_lost(message.node)]
         status.epoch += 1
-        status.connection = connection
-        status.finished, status.missing_ms = False, None
+        if standby:
+            status.standbys[message.place] = connection
+        else:
+            status.connection = connection
+            status.finished, status.missing_ms = False, None
+            self._supervision.started(message.node, now_ms)
         server = message.server or message.node
         self._attempts[connection, Seat(message.node)] = _Attempt(
             connection, message.node, server, message.address, status.epoch, message.pid,
-            message.host, awaits=self._version + 1,
+            message.host, message.place, awaits=self._version + 1, standby=standby,
         )  # fmt: skip
         self._detector.started(connection, server, now_ms)
-        self._supervision.started(message.node, now_ms)
         return [*commands, self._persist()]
 
     def _persist(self) -> Persist:
@@ -192,9 +218,12 @@ class Coordinator:
         self._unrecorded = None
         return Persist(self._version, self.state())
 
-    def _supersede(self, node: str, status: NodeStatus) -> list[CoordinatorCommand]:
-        old = status.connection
-        if old is None or (old, Seat(node)) not in self._attempts:
+    def _supersede(self, node: str, status: NodeStatus, place: int) -> list[CoordinatorCommand]:
+        """Another attempt comes to this place."""
+        there = (status.connection, *status.standbys.values())
+        known = (self._attempts.get((each, Seat(node))) for each in there if each is not None)
+        old = next((each.connection for each in known if each and each.place == place), None)
+        if old is None:
             return []
         return self._send_away(old, Superseded(status.epoch + 1, node), but_for=node)
 
@@ -205,10 +234,66 @@ class Coordinator:
         commands: list[CoordinatorCommand] = [Tell(connection, why), HangUp(connection)]
         self._detector.forget(connection)
         for attempt in self._dismiss(connection):
-            self.nodes[attempt.node].lost("superseded")
-            if attempt.node != but_for:
-                commands += self._tell_others(attempt, PeerMoved(attempt.node, None))
+            commands += self._lost(attempt, "superseded", quietly=attempt.node == but_for)
         return commands
+
+    def _lost(
+        self, attempt: _Attempt, cause: str, *, quietly: bool = False
+    ) -> list[CoordinatorCommand]:
+        """An attempt is gone: the others wait for the next one, or for the one that stood by."""
+        status = self.nodes[attempt.node]
+        if attempt.standby:
+            return self._lost_standby(status, attempt)
+        status.lost(cause)
+        told = [] if quietly else self._tell_others(attempt, PeerMoved(attempt.node, None))
+        several = self.plan.node(attempt.node).places > 1
+        return told + self._promote(attempt.node) if several else told
+
+    def _lost_standby(self, status: NodeStatus, attempt: _Attempt) -> list[CoordinatorCommand]:
+        """It will never be promoted; where the node runs, nobody need wait for it."""
+        del status.standbys[attempt.place]
+        status.in_sync.discard(attempt.place)
+        if status.connection is None:
+            return []
+        return [Tell(status.connection, PlaceLost(attempt.node, attempt.place, attempt.epoch))]
+
+    def _promote(self, node: str) -> list[CoordinatorCommand]:
+        """Have the node run where it stood by in sync: the same server, with a new epoch."""
+        status = self.nodes[node]
+        if not status.in_sync:
+            return self._all_lost(node) if status.begun else []
+        place = min(status.in_sync)
+        status.connection = status.standbys.pop(place)
+        # The others are in sync with nobody now.
+        status.in_sync.clear()
+        status.epoch += 1
+        status.missing_ms = None
+        attempt = self._attempts[status.connection, Seat(node)]
+        attempt.epoch, attempt.standby = status.epoch, False
+        attempt.welcomed, attempt.awaits = False, self._version + 1
+        return [self._persist()]
+
+    def _all_lost(self, node: str) -> list[CoordinatorCommand]:
+        """No place holds what the node was, nor does a log: an empty one is no successor."""
+        places = self.plan.node(node).places
+        error = (
+            f"node {node!r} is lost: what it was is only in the memory of its {places} places, and "
+            "no place that was in sync is left; start the query in a new folder, or choose an "
+            "approach with a log"
+        )
+        return self._end(error, "a node is lost")
+
+    def in_sync(self, connection: int, message: InSync) -> list[CoordinatorCommand]:
+        """Where a node runs it is said that a place holds all that it takes to go on."""
+        attempt = self._attempts.get((connection, Seat(message.node)))
+        if attempt is None or attempt.standby or attempt.epoch != message.epoch:
+            return []
+        status = self.nodes[message.node]
+        there = status.standbys.get(message.place)
+        standby = None if there is None else self._attempts[there, Seat(message.node)]
+        if standby is not None and standby.epoch == message.standby:
+            status.in_sync.add(message.place)
+        return []
 
     def _on(self, connection: int) -> list[_Attempt]:
         """The attempts of one server."""
@@ -229,8 +314,12 @@ class Coordinator:
                 continue
             attempt.welcomed = True
             known = self.nodes[attempt.node].log
-            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known)
+            standby = attempt.standby
+            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known, standby)
             commands.append(Tell(attempt.connection, welcome))
+            if standby:
+                continue
+            self.nodes[attempt.node].begun = True
             moved = PeerMoved(attempt.node, Peer(attempt.address, attempt.epoch))
             commands += self._tell_others(attempt, moved)
         return commands
@@ -246,7 +335,7 @@ class Coordinator:
         return {
             each.node: Peer(each.address, each.epoch)
             for each in self._attempts.values()
-            if each.welcomed
+            if each.welcomed and not each.standby
         }
 
     def _tell_others(self, attempt: _Attempt, message: PeerMoved) -> list[CoordinatorCommand]:
@@ -273,6 +362,8 @@ class Coordinator:
         # While one of its nodes loads, a server has no time for the others.
         starting = any(each.starting for each in self._on(connection))
         self._detector.heard(connection, now_ms, starting=starting)
+        if attempt.standby:
+            return []
         status = self.nodes[attempt.node]
         status.progress = progress
         self._supervision.heard(attempt.node, now_ms, status.reached)
@@ -299,7 +390,7 @@ class Coordinator:
     def finished(self, connection: int, message: Finished) -> list[CoordinatorCommand]:
         """A node has delivered all of a finite stream."""
         attempt = self._attempts.get((connection, Seat(message.node)))
-        if attempt is None or attempt.epoch != message.epoch:
+        if attempt is None or attempt.standby or attempt.epoch != message.epoch:
             return []
         self.nodes[attempt.node].finished = True
         if all(status.finished for status in self.nodes.values()):
@@ -332,13 +423,15 @@ class Coordinator:
         for attempt in gone:
             status = self.nodes[attempt.node]
             if self._over:
-                status.connection, status.finished = None, False
+                if not attempt.standby:
+                    status.connection, status.finished = None, False
                 continue
-            status.lost(cause)
+            commands += self._lost(attempt, cause)
+            if attempt.standby:
+                continue
             status.words = attempt.words
             if attempt.welcomed and self._supervision.ended(attempt.node):
                 in_vain.append(attempt)
-            commands += self._tell_others(attempt, PeerMoved(attempt.node, None))
         if in_vain:
             # Rather the one that has said why than one that went with it.
             first = max(in_vain, key=lambda each: bool(each.words))
@@ -420,11 +513,16 @@ class Coordinator:
     @property
     def running(self) -> list[str]:
         """Nodes that have been welcomed and are connected."""
-        return [each.node for each in tuple(self._attempts.values()) if each.welcomed]
+        attempts = tuple(self._attempts.values())
+        return [each.node for each in attempts if each.welcomed and not each.standby]
 
     def nodes_of(self, connection: int) -> list[str]:
         """The nodes that a server runs."""
-        return [each.node for each in self._on(connection)]
+        return [each.node for each in self._on(connection) if not each.standby]
+
+    def standing_by(self, connection: int) -> list[str]:
+        """The nodes by which a server stands."""
+        return [each.node for each in self._on(connection) if each.standby]
 
     def pid_of(self, node: str) -> int | None:
         """The process of a node's current attempt."""
@@ -439,12 +537,26 @@ class Coordinator:
     def _attempt_of(self, node: str) -> _Attempt | None:
         # Others ask, too, while attempts come and go.
         attempts = tuple(self._attempts.values())
-        return next((each for each in attempts if each.node == node), None)
+        return next((each for each in attempts if each.node == node and not each.standby), None)
+
+    def standbys_of(self, node: str) -> dict[int, dict[str, Any]]:
+        """By place: the process that stands by, and whether it may be promoted."""
+        status = self.nodes[node]
+        attempts = [each for each in tuple(self._attempts.values()) if each.node == node]
+        return {
+            each.place: {"pid": each.pid, "in_sync": each.place in status.in_sync}
+            for each in attempts
+            if each.standby
+        }
 
     def check_invariants(self) -> None:
         """What always holds between events."""
         for (connection, _), attempt in self._attempts.items():
             status = self.nodes[attempt.node]
+            if attempt.standby:
+                assert status.standbys[attempt.place] == connection, "two attempts at one place"
+                continue
             assert status.connection == connection, "two attempts of one node"
-            assert status.epoch == attempt.epoch, "an attempt with an epoch that is not the newest"
+            newest = status.epoch == attempt.epoch or status.standbys
+            assert newest, "an attempt with an epoch that is not the newest"
             assert not attempt.welcomed or attempt.awaits <= self._durable, "told too early"
