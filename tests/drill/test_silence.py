@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from drill_vocabulary import Drill, alive, until
 
-from rewake.net.nodes.task import NodeTask
+from rewake.net.nodes.task import ServerTask
 from rewake.net.queries.processes import run_attempt
 
 
@@ -19,12 +19,12 @@ class ByHand:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["rewake.net.nodes.warm", "rewake.net.nodes.host"])
-        self._tasks: dict[str, NodeTask] = {}
+        self._context.set_forkserver_preload(["rewake.net.nodes.warm", "rewake.net.servers.server"])
+        self._tasks: dict[str, ServerTask] = {}
         self.attempts: list[BaseProcess] = []
 
-    def start(self, tasks: Sequence[NodeTask], _failed: Callable[[str], None]) -> None:
-        self._tasks = {task.plan.name: task for task in tasks}
+    def start(self, tasks: Sequence[ServerTask], _failed: Callable[[str], None]) -> None:
+        self._tasks = {task.name: task for task in tasks}
         for name in self._tasks:
             self.launch(name)
 

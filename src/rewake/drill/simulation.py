@@ -26,6 +26,7 @@ from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.channels.packets import event_of, packet_in, punctuation_in
 from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT
 from rewake.oracle.aggregates import Punctuation
+from rewake.recovery.approach import Kept
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.operator_scenarios import CLOCKED, PROCESSED
 from rewake.sim.run import Outcome, run_seed
@@ -75,7 +76,7 @@ class _Judge:
             channels = [self._channel(node, number) for number in range(len(node.inputs))]
             if node.sink is not None:
                 self._check_sink(node, channels)
-            elif node.logs:
+            elif node.kept is Kept.IN_LOG:
                 self._check_log(node, channels)
             else:
                 self._derive(node, channels[0])

@@ -21,6 +21,7 @@ import pyarrow as pa
 from rewake.graph.checks import checked_shards
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.planning import make_plan
+from rewake.graph.plan.servers import checked_servers
 from rewake.graph.promised import RECOVER_WITHIN, approach_of_query
 from rewake.graph.showing.explain import explain
 from rewake.graph.showing.picture import picture
@@ -44,6 +45,9 @@ class Query:
     restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.  Who
     says nothing is promised ten seconds, unless the approach leaves CHECKs by a rule of its own or
     cannot promise; with None there are no CHECKs, and a crash may replay any amount of input.
+
+    `servers` is how many processes or Spark tasks share the nodes, at most one for each; unless it
+    is given, every node has one of its own.  It may change from start to start.
     """
 
     def __init__(
@@ -53,9 +57,11 @@ class Query:
         approach: Approach | None = None,
         recover_within: str | None = RECOVER_WITHIN,
         checkpoint_budget: str | float = "5%",
+        servers: int | None = None,
     ) -> None:
         self.name = checked_name(name)
         self.approach = approach_of_query(approach, recover_within, checkpoint_budget)
+        self.servers = checked_servers(servers)
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}
@@ -194,7 +200,7 @@ class Query:
         """The query as it stands, as a value."""
         steps = tuple(self._steps.values())
         loops, streams, kept = dict(self._loops), dict(self._streams), dict(self._kept)
-        return Graph(self.name, self.approach, steps, loops, streams, kept)
+        return Graph(self.name, self.approach, steps, loops, streams, kept, self.servers)
 
     def plan(self) -> Plan:
         """The nodes that run it and the channels between them; raises when it is not complete."""

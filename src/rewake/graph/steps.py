@@ -149,6 +149,8 @@ class Graph:
     streams: dict[str, Port] = field(default_factory=dict)
     # How much of a stream is kept, where somebody said: for how long, and how many bytes.
     kept: dict[str, tuple[str | int | None, int | None]] = field(default_factory=dict)
+    # How many servers host its nodes; None: each node has one of its own.
+    servers: int | None = None
 
     def origin(self, port: Port) -> Port:
         """Where the tuples of a port come from: a loop is only a name for what closes it."""

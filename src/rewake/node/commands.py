@@ -15,6 +15,7 @@ from rewake.node.messages import (
     Ack,
     Address,
     Begins,
+    Follow,
     InSync,
     Packet,
     Refused,
@@ -133,7 +134,7 @@ class Dial:
 
     link: int
     address: Address
-    message: Subscribe
+    message: Subscribe | Follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +173,13 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
-class KillAttempt:
-    """End the process of an attempt that is silent, so that its place is free for the next one.
+class KillServer:
+    """End the process of a server that is silent, so that its place is free for the next one.
 
-    `pid` is what the attempt has said: the host kills it only if it is at the other end of the
-    connection.
+    `pid` is what it has said: the host kills it only if it is at the other end of the connection.
     """
 
-    node: str
+    nodes: tuple[str, ...]
     pid: int
     connection: int
 
@@ -225,4 +225,4 @@ NodeCommand = (
 LinkCommand = Dial | Tell | HangUp | Rest | Announce
 # What a host performs for a node and its links.
 HostCommand = NodeCommand | LinkCommand
-CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery
+CoordinatorCommand = Persist | Tell | HangUp | KillServer | EndQuery

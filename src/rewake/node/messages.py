@@ -167,12 +167,14 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """An attempt to run a node has started."""
+    """An attempt to run a node has started, on a server; one says this for each of its nodes."""
 
     node: str
     address: Address
     pid: int = 0
     host: str = ""
+    # The server's name; the node's own when it has a server of its own.
+    server: str = ""
     # Which of the processes that the node may run in.
     place: int = 0
 
@@ -256,16 +258,17 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The query ends: make durable what there is, close, leave."""
+    """The query ends, for all nodes of a server: make durable what there is, close, leave."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A later attempt runs this node: leave at once, write nothing."""
+    """A later attempt runs this node: the whole server leaves at once, and writes nothing."""
 
     epoch: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

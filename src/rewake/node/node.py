@@ -36,7 +36,6 @@ from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
-from rewake.recovery.approach import Recovery
 from rewake.recovery.promises.rates import RecoveryRates
 
 NO_LOG_YET = LogSoFar()
@@ -328,11 +327,6 @@ class Node:
         if self.recovery is None:
             return 0
         return max(self.recovery.replay_through + 1 - self.merge.position, 0)
-
-    @property
-    def foretelling(self) -> Recovery | None:
-        """Its recovery, which may know beforehand what a crash would cost."""
-        return self.recovery
 
     def early(self) -> Packet:
         """What open windows come to so far; it starts at the input position, and is no output."""

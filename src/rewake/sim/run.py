@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from rewake.node.limits import NodeLimits
@@ -58,7 +58,8 @@ def run_seed(
     faults: FaultSchedule | None = None
     try:
         scenario = _grower(seed)(world.random)
-        cluster = Cluster(world, scenario.plan, kinds=kinds or Kinds(), limits=_limits(world))
+        plan = replace(scenario.plan, servers=_servers(world, len(scenario.plan.nodes)))
+        cluster = Cluster(world, plan, kinds=kinds or Kinds(), limits=_limits(world))
         cluster.pace_ms = world.random.choice(scenario.paces_ms)
         faults = FaultSchedule(cluster, world.between(100, 2500))
         cluster.start(scenario.producers)
@@ -90,6 +91,11 @@ def _grower(seed: int) -> Callable[[Random], Scenario]:
     if seed % 8 == 5:
         return producers_scenario
     return operator_scenario if seed % 4 == 3 else random_scenario
+
+
+def _servers(world: World, nodes: int) -> int | None:
+    """Mostly each node has a server of its own."""
+    return None if world.chance(0.6) else world.random.randrange(1, nodes + 1)
 
 
 def _limits(world: World) -> NodeLimits:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from rewake.model.errors import OperatingFault
-from rewake.net.nodes.task import NodeTask
-from rewake.net.queries.processes import Driver
+from rewake.net.nodes.task import ServerTask
+from rewake.net.queries.processes import Driver, reached
 from rewake.net.watcher import watcher
 from rewake.node.coordinator.supervision import Supervision
 from rewake.node.messages import Address
@@ -197,13 +197,13 @@ class SparkNodes:
         self._session = session
         self._job: NodeJob | None = None
 
-    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+    def start(self, tasks: Sequence[ServerTask], driver: Driver) -> None:
         """Start all nodes; the driver is told when Spark gives them up."""
         coordinator = tasks[0].coordinator if tasks else None
         self._job = NodeJob(
             self._session, len(tasks), _node_entry(tuple(tasks)), driver.fail,
             coordinator=coordinator, over=lambda: driver.over,
-            reached=lambda: sum(driver.reached(task.plan.name) or 0.0 for task in tasks),
+            reached=lambda: sum(reached(task, driver) or 0.0 for task in tasks),
         )  # fmt: skip
         self._job.start()
 
@@ -213,10 +213,10 @@ class SparkNodes:
             self._job.stop()
 
 
-def _node_entry(tasks: tuple[NodeTask, ...]) -> Entry:
+def _node_entry(tasks: tuple[ServerTask, ...]) -> Entry:
     def entry(number: int) -> str:
-        from rewake.net.nodes.host import run_node  # noqa: PLC0415 (on the worker)
+        from rewake.net.servers.server import run_server  # noqa: PLC0415 (on the worker)
 
-        return run_node(tasks[number])
+        return run_server(tasks[number])
 
     return entry

@@ -151,5 +151,9 @@ def test_nodes_come_after_those_that_feed_them(described: list[Any]) -> None:
         if node.kept is Kept.UPSTREAM:
             assert len(node.inputs) == 1
             assert not node.inputs[0].produced
-        if not node.logs and node.sink is None and node.approach.keeper is Keeper.LOG:
+        if (
+            node.kept is not Kept.IN_LOG
+            and node.sink is None
+            and node.approach.keeper is Keeper.LOG
+        ):
             assert node.kept is Kept.UPSTREAM

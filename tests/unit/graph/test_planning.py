@@ -40,7 +40,7 @@ def wiring(plan: Plan) -> dict[str, list[tuple[str | None, int]]]:
 
 
 def logging(plan: Plan) -> dict[str, tuple[bool, str]]:
-    return {node.fragment: (node.logs, node.kept_because) for node in plan.nodes}
+    return {node.fragment: (node.kept is Kept.IN_LOG, node.kept_because) for node in plan.nodes}
 
 
 # --- fragments -------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_amnesia_logs_nothing(query: Query) -> None:
     both = items_of(query).union(query.entry("orders", ITEMS), name="both")
     averages(both.filter("item_id > 0", name="known")).to_stream("averages")
     plan = query.plan()
-    assert not any(node.logs for node in plan.nodes)
+    assert not any(node.kept is Kept.IN_LOG for node in plan.nodes)
     assert {node.name for node in plan.nodes if node.kept is Kept.UPSTREAM} == {"items", "known"}
     assert plan.node("averages").kept_because.startswith("amnesia keeps nothing")
     assert plan.streams["averages"] == (("averages", 0),)
@@ -558,9 +558,9 @@ def test_a_fragment_that_forgets_keeps_its_output_for_one_that_does_not() -> Non
     second = passed.aggregate(by="item_id", window=count_window(2), count=True, name="second")
     second.to_stream("second")
     plan = query.plan()
-    assert plan.node("first").logs
+    assert plan.node("first").kept is Kept.IN_LOG
     assert "second may ask" in plan.node("first").kept_because
-    assert not plan.node("passed").logs
+    assert plan.node("passed").kept is not Kept.IN_LOG
 
 
 def test_a_stream_that_the_user_keeps_is_kept_as_history() -> None:

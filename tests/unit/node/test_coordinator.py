@@ -5,7 +5,7 @@ import pytest
 from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.log.files.lineage import LogRecord
 from rewake.model.errors import UsageError
-from rewake.node.commands import EndQuery, HangUp, KillAttempt, Persist, Tell
+from rewake.node.commands import EndQuery, HangUp, KillServer, Persist, Tell
 from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.messages import (
     Failed,
@@ -56,7 +56,7 @@ def test_a_later_attempt_supersedes_the_earlier_one():
     register(coordinator, 1, "a")
     register(coordinator, 2, "b")
     commands = register(coordinator, 3, "a")
-    assert told(commands, 1) == [Superseded(2)]
+    assert told(commands, 1) == [Superseded(2, "a")]
     assert HangUp(1) in commands
     assert told(commands, 3)[0].epoch == 2
     moved = told(commands, 2)
@@ -101,7 +101,7 @@ def test_silence_is_a_death():
     register(coordinator, 1, "a", now_ms=0.0)
     coordinator.heartbeat(1, Heartbeat("a", 1), 0.0)
     commands = [each for now in range(0, 5_000, 50) for each in coordinator.tick(float(now))]
-    assert commands == [KillAttempt("a", 0, 1), HangUp(1)]
+    assert commands == [KillServer(("a",), 0, 1), HangUp(1)]
     assert coordinator.nodes["a"].replaced == {"silent": 1}
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rewake.graph.plan.servers import Server, assign
 from rewake.log.retention import Retention
 from rewake.model.connectors import Sink, Source
 from rewake.recovery.approach import Approach, Kept
@@ -93,11 +94,6 @@ class NodePlan:
         by_port = {each.port: each.schema for each in self.inputs}
         return tuple(by_port[port] for port in sorted(by_port))
 
-    @property
-    def logs(self) -> bool:
-        """Whether it has a log."""
-        return self.kept is Kept.IN_LOG
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -110,6 +106,13 @@ class Plan:
     fingerprint: str = ""
     # What it was when it counted where every sink writes: folders of then have it.
     former_fingerprint: str = ""
+    # How many servers host the nodes; None: each node has one of its own.
+    servers: int | None = None
+
+    @property
+    def hosting(self) -> tuple[Server, ...]:
+        """The servers, and what each hosts."""
+        return assign(self.nodes, self.servers)
 
     def begun_as(self, fingerprint: object) -> bool:
         """Whether that is the fingerprint of this query, now or formerly."""

@@ -50,7 +50,7 @@ def make_plan(graph: Graph) -> Plan:
         for node in _nodes(graph, fragment, channels, *kept[fragment])
     ]
     now, former = (fingerprint(graph, fragments, with_places=each) for each in (False, True))
-    return Plan(graph.query, tuple(nodes), streams, now, former)
+    return Plan(graph.query, tuple(nodes), streams, now, former, graph.servers)
 
 
 def _nodes(

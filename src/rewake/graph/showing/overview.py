@@ -81,7 +81,7 @@ class Box:
     def log(self) -> str:
         """Whether its output is logged, and why."""
         node = self.nodes[0]
-        return f"{'logged' if node.logs else 'not logged'}: {node.kept_because}"
+        return f"{'logged' if node.kept is Kept.IN_LOG else 'not logged'}: {node.kept_because}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from rewake.graph.plan.plan import Plan
 from rewake.graph.showing.overview import PRECISE, Box, Edge, overview
+from rewake.recovery.approach import Kept
 
 _LONGEST = 46  # letters in a line of a box
 _SHAPES = {"source": ("([", "])"), "entry": ("([", "])"), "sink": ("[(", ")]")}
@@ -40,7 +41,7 @@ def _words(box: Box) -> Iterator[str]:
     if box.approach:
         yield f"approach {box.approach}"
     if node.sink is None:
-        yield "logged" if node.logs else "not logged"
+        yield "logged" if node.kept is Kept.IN_LOG else "not logged"
     if box.guarantee != PRECISE:
         yield f"output: {box.guarantee}"
     yield from (f"stream {name}" for name in box.streams)

@@ -12,17 +12,18 @@ from typing import Any, Self
 import pyarrow as pa
 
 from rewake.graph.plan.plan import Plan
+from rewake.graph.plan.servers import Seat
 from rewake.graph.query import Query
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
 from rewake.model.near import did_you_mean
 from rewake.model.units import duration_ns
 from rewake.net.clients.client import Endpoint, Subscription, check_shard_of, past_of
+from rewake.net.clients.early import EarlyResults
 from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault
 from rewake.net.nodes.calibration import calibration
-from rewake.net.nodes.early import EarlyResults
-from rewake.net.nodes.task import NodeTask
+from rewake.net.nodes.task import NodeTask, ServerTask
 from rewake.net.queries.coordinator_host import CoordinatorHost, Happening
 from rewake.net.queries.processes import Launcher, Processes
 from rewake.net.wire.addresses import LOOPBACK
@@ -76,9 +77,12 @@ class RunningQuery:
         self._host.start()
         try:
             costs = calibration(self.folder) if _calibrates(plan) else None
-            tasks = [
-                NodeTask(
-                    plan=node,
+            nodes = {node.name: node for node in plan.nodes}
+
+            def fill(seat: Seat) -> NodeTask:
+                return NodeTask(
+                    plan=nodes[seat.node],
+                    place=seat.place,
                     folder=str(self.folder.resolve()),
                     fingerprint=plan.fingerprint,
                     former_fingerprint=plan.former_fingerprint,
@@ -89,7 +93,10 @@ class RunningQuery:
                     costs=costs,
                     allow_remote=allow_remote,
                 )
-                for node in plan.nodes
+
+            tasks = [
+                ServerTask(each.name, tuple(fill(seat) for seat in each.seats))
+                for each in plan.hosting
             ]
             launcher.start(tasks, self._host)
         except BaseException:

@@ -79,8 +79,8 @@ class Followers:
     def lost(self, place: int, epoch: int) -> Sequence[HostCommand]:
         """An attempt at a place is gone for good."""
         self._lost[place] = max(epoch, self._lost.get(place, 0))
-        if self._epochs.get(place, 0) > epoch:
-            return []  # its successor is here already
+        if self._epochs.get(place) != epoch:
+            return []  # it never came, or its successor is here already
         link = self._links.pop(place, None)
         disconnect = [] if link is None else [Disconnect(link)]
         return [*disconnect, *self._node.left(place)]
