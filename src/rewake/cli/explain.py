@@ -51,6 +51,14 @@ def explain(
         str | None,
         typer.Option(help="Of a built-in query: how long a crash may cost beyond a restart."),
     ] = None,
+    servers: Annotated[
+        int | None,
+        typer.Option(
+            help="Which nodes so many processes or Spark tasks would share.",
+            min=1,
+            show_default="what the query says; else one each",
+        ),
+    ] = None,
 ) -> None:
     r"""Tell what a query would run: fragments, nodes, what is logged and why, what is guaranteed.
 
@@ -60,6 +68,7 @@ def explain(
       rewake explain nexmark:q5
       rewake explain my_query.py --svg my_query.svg
       rewake explain items --recover-within 1s
+      rewake explain items-sharded --servers 2
       rewake explain my_query.py --folder state/averages
 
     \b
@@ -81,6 +90,7 @@ def explain(
         if query.endswith(".py")
         else built_in(query, recover_within=recover_within).build()
     )
+    found.servers = servers or found.servers
     if folder is not None:
         _check_owner(found, folder)
     typer.echo(found.explain(), nl=False)

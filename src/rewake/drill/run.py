@@ -238,12 +238,14 @@ def run_drill(
     *,
     strikes: Sequence[Strike] = (),
     faults: Sequence[Fault] = (),
+    servers: int | None = None,
     on_progress: Callable[[DrillResult, int], None] | None = None,
 ) -> DrillResult:
     """Run a drill to its end and check what came out."""
     result = observe(
-        drill, folder, launcher, strikes=strikes, faults=faults, on_progress=on_progress
-    )
+        drill, folder, launcher,
+        strikes=strikes, faults=faults, servers=servers, on_progress=on_progress,
+    )  # fmt: skip
     result.verdict = drill.check(result.tables)
     return result
 
@@ -255,12 +257,14 @@ def observe(
     *,
     strikes: Sequence[Strike] = (),
     faults: Sequence[Fault] = (),
+    servers: int | None = None,
     on_progress: Callable[[DrillResult, int], None] | None = None,
 ) -> DrillResult:
     """Run a drill to its end; what was seen, without a verdict."""
     result = DrillResult(drill)
     waiting = list(strikes)
-    with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
+    plan = drill.build().plan()
+    with RunningQuery(plan, folder, launcher, faults=faults, servers=servers) as query:
         query.await_start(_PATIENCE_SECONDS)
         watchers = [Watcher(query, stream, shard) for stream, shard in drill.streams()]
         result.arrivals = [watcher.arrivals for watcher in watchers]
