@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from drill_queries import ITEMS, TUPLES, WINDOW, averages, entered, united
+from drill_queries import ITEMS, TUPLES, WINDOW, averages, entered, failing, united
 from drill_vocabulary import PATIENCE_SECONDS, Drill, expected, until, verdict
-from gated_source import GatedSource, open_gate
 
 import rewake
 from rewake.connectors import ItemStream
@@ -16,9 +15,9 @@ from rewake.drill.queries import built_in
 from rewake.drill.run import run_drill
 from rewake.drill.when import Strike
 from rewake.graph.query import Query
+from rewake.model.errors import QueryFailed
 from rewake.net.kill_points import Fault
 from rewake.net.queries.processes import Processes
-from rewake.operators.windows.specs import count_window
 
 LISTENING, ESTABLISHED = "0A", "01"
 
@@ -151,16 +150,35 @@ def test_producers_and_subscribers_find_their_node_on_a_server_of_several(tmp_pa
 
 def test_an_error_names_the_node_whose_it_is(tmp_path: Path) -> None:
     """Not another one that happens to share its server."""
-    query = Query("failing")
-    source = GatedSource(rewake.ItemSource(ItemStream(1, 10), tuples=100), str(tmp_path / "gate"))
-    items = query.source("items", source, fragment="items")
-    wrong = items.map({"n": "CAST(CAST(item_price AS VARCHAR) || 'x' AS BIGINT)"}, name="wrong")
-    wrong.aggregate(window=count_window(10), sum="n", name="sums").to_stream("sums")
-    with rewake.start_processes(query, tmp_path / "q", servers=1) as running:
-        running.await_start()
-        open_gate(tmp_path / "gate", 100)
-        with pytest.raises(rewake.QueryFailed, match="node 'wrong'"):
-            running.await_end(PATIENCE_SECONDS)
+    query = failing(tmp_path / "gate")
+    with Drill(tmp_path, query, reading=False, settings=on(1)) as drill:
+        drill.let(1.0)
+        with pytest.raises(QueryFailed, match=r"node 'priced': .* cannot price the item"):
+            drill.running.await_end(PATIENCE_SECONDS)
+
+
+def test_a_loop_inside_one_server_goes_round(tmp_path: Path) -> None:
+    """Whoever sends is never called by whom it sends to, and a crash repeats no round."""
+    numbers = pa.table({"n": [number % 10 for number in range(2_000)]})
+    query = Query("rounds")
+    items = query.source("items", rewake.Batches(numbers, event_tuples=50))
+    loop = query.loop("again", numbers.schema)
+    both = items.union(loop, name="both")
+    both.to_stream("both")
+    loop.close_with(both.filter("n > 0", name="some").map({"n": "n - 1"}, name="less"))
+    found: list[int] = []
+    with (
+        rewake.start_processes(query, tmp_path / "q", servers=1) as running,
+        running.subscribe("both") as stream,
+    ):
+        while len(found) < 11_000:
+            event = stream.read(PATIENCE_SECONDS)
+            assert event is not None, f"no more than {len(found)}"
+            killed = len(found) > 1_000
+            found += event.batch.column(0).to_pylist()
+            if not killed and len(found) > 1_000:
+                running.signal_node("both")
+    assert np.bincount(found).tolist() == [200 * (10 - number) for number in range(10)]
 
 
 def test_a_server_that_is_started_twice_leaves_as_a_whole(tmp_path: Path) -> None:
