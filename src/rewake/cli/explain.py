@@ -27,38 +27,45 @@ def _check_owner(query: "Query", folder: Path) -> None:
     check_folder(query.plan(), decode_state(data), str(folder))
 
 
+_Query = Annotated[
+    str,
+    typer.Argument(
+        help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
+        "nexmark:q1 to q8 and q12."
+    ),
+]
+_Svg = Annotated[
+    Path | None,
+    typer.Option(parser=path_of, help="Also write a picture to this file.", show_default=False),
+]
+_Folder = Annotated[
+    Path | None,
+    typer.Option(
+        parser=path_of,
+        help="The folder in which the query runs: how promises stand there, and how many "
+        "tuples came too late.",
+    ),
+]
+_RecoverWithin = Annotated[
+    str | None,
+    typer.Option(help="Of a built-in query: how long a crash may cost beyond a restart."),
+]
+_Servers = Annotated[
+    int | None,
+    typer.Option(
+        help="Which nodes so many processes or Spark tasks would share.",
+        min=1,
+        show_default="what the query says; else one each",
+    ),
+]
+
+
 def explain(
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
-            "nexmark:q1 to q8 and q12."
-        ),
-    ],
-    svg: Annotated[
-        Path | None,
-        typer.Option(parser=path_of, help="Also write a picture to this file.", show_default=False),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path_of,
-            help="The folder in which the query runs: how promises stand there, and how many "
-            "tuples came too late.",
-        ),
-    ] = None,
-    recover_within: Annotated[
-        str | None,
-        typer.Option(help="Of a built-in query: how long a crash may cost beyond a restart."),
-    ] = None,
-    servers: Annotated[
-        int | None,
-        typer.Option(
-            help="Which nodes so many processes or Spark tasks would share.",
-            min=1,
-            show_default="what the query says; else one each",
-        ),
-    ] = None,
+    query: _Query,
+    svg: _Svg = None,
+    folder: _Folder = None,
+    recover_within: _RecoverWithin = None,
+    servers: _Servers = None,
 ) -> None:
     r"""Tell what a query would run: fragments, nodes, what is logged and why, what is guaranteed.
 
