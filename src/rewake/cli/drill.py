@@ -47,6 +47,10 @@ _Approach = Annotated[
 _RecoverWithin = Annotated[
     str | None, typer.Option(help="How long a crash may cost beyond a restart: 500ms, 1s.")
 ]
+_Servers = Annotated[
+    int | None,
+    typer.Option(help="Processes or tasks that share the nodes.", min=1, show_default="one each"),
+]
 _Seed = Annotated[int, typer.Option(help="The input, and moments called random.")]
 _Repeat = Annotated[int, typer.Option(help="How often to run it, with seeds from SEED on.", min=1)]
 _Folder = Annotated[
@@ -64,6 +68,7 @@ def drill(
     rate: _Rate = None,
     approach: _Approach = None,
     recover_within: _RecoverWithin = None,
+    servers: _Servers = None,
     seed: _Seed = 1,
     repeat: _Repeat = 1,
     on: On = "spark",
@@ -83,6 +88,7 @@ def drill(
       rewake drill items --kill averages@40%
       rewake drill items --kill averages@2s --kill averages@recovery.replaying~2 --on processes
       rewake drill items-sharded --kill averages-0@random --repeat 10 --seed 7 --json
+      rewake drill items-sharded --kill averages-0@40% --servers 2 --on processes
       rewake drill nexmark:q5 --kill counts-0@40%
       rewake drill my_query.py --kill averages@40%
       rewake drill --points
@@ -107,7 +113,7 @@ def drill(
             where.mkdir(parents=True, exist_ok=True)
             summaries.append(
                 _one(query, where, settings, seed + number, kill or [], pause or [], on,
-                     quiet=as_json)
+                     servers=servers, quiet=as_json)
             )  # fmt: skip
     show_and_exit(summaries, as_json)
 
@@ -121,6 +127,7 @@ def _one(
     pauses: list[str],
     on: str,
     *,
+    servers: int | None,
     quiet: bool,
 ) -> dict[str, Any]:
     from random import Random  # noqa: PLC0415 (keeps --help fast)
@@ -130,7 +137,8 @@ def _one(
     random = Random(seed)
     wanted = [parse(text, "kill", random) for text in kills]
     wanted += [parse(text, "pause", random) for text in pauses]
-    return run_once(_drill(query, settings, seed), place, on, wanted=wanted, quiet=quiet)
+    one = _drill(query, settings, seed)
+    return run_once(one, place, on, wanted=wanted, quiet=quiet, servers=servers)
 
 
 def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":

@@ -43,7 +43,7 @@ def check_place(on: str) -> None:
 
 
 @contextmanager
-def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[], Launcher]]:
+def launchers_for(on: str, servers: int, view: DrillView) -> Iterator[Callable[[], Launcher]]:
     """What makes launchers, one for each run: on a local Spark, or of plain processes."""
     if on == "processes":
         from rewake.net.queries.processes import Processes  # noqa: PLC0415 (slow to import)
@@ -54,7 +54,7 @@ def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[],
     from rewake.spark.session import local_session  # noqa: PLC0415
 
     view.say("starting Spark")
-    session = local_session(nodes=nodes)
+    session = local_session(nodes=servers)
     try:
         yield lambda: SparkNodes(session)
     finally:
@@ -74,6 +74,7 @@ def run_once(
     wanted: Sequence[Strike | Fault],
     quiet: bool,
     title: str = "Drill",
+    servers: int | None = None,
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
     from rewake.drill.report import write_report  # noqa: PLC0415 (slow to import)
@@ -84,14 +85,15 @@ def run_once(
 
     def reference(one: Drill, where: Path) -> DrillResult:
         view.say(f"running {one.name!r} once without faults: the reference")
-        return run_drill(one, where, launcher(), judged=False)
+        return run_drill(one, where, launcher(), servers=servers, judged=False)
 
-    nodes = [node.name for node in drill.build().plan().nodes]
+    plan = drill.build().plan().on(servers)
+    nodes = [node.name for node in plan.nodes]
     check_nodes(wanted, nodes)
     require_charts()
     facts = facts_now()  # before the run is what loads the machine
     with drill_view(drill.tuples, quiet=quiet) as view:
-        with launchers_for(on, len(nodes), view) as launcher:
+        with launchers_for(on, len(plan.hosting), view) as launcher:
             drill = drill.prepared(place, reference)
             view.expect(drill.tuples)
             view.say(f"running {drill.name!r} on {len(nodes)} nodes; logs in {place}")
@@ -99,6 +101,7 @@ def run_once(
                 drill, place / "query", launcher(),
                 strikes=[each for each in wanted if isinstance(each, Strike)],
                 faults=[each for each in wanted if not isinstance(each, Strike)],
+                servers=servers,
                 on_progress=view.progress,
             )  # fmt: skip
         report = write_report(

@@ -238,13 +238,15 @@ def run_drill(
     *,
     strikes: Sequence[Strike] = (),
     faults: Sequence[Fault] = (),
+    servers: int | None = None,
     on_progress: Callable[[DrillResult, int], None] | None = None,
     judged: bool = True,
 ) -> DrillResult:
     """Run a drill to its end and check what came out, unless it is only to be seen."""
     result = DrillResult(drill)
     waiting = list(strikes)
-    with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
+    plan = drill.build().plan()
+    with RunningQuery(plan, folder, launcher, faults=faults, servers=servers) as query:
         query.await_start(_PATIENCE_SECONDS)
         watchers = [Watcher(query, stream, shard) for stream, shard in drill.streams()]
         result.arrivals = [watcher.arrivals for watcher in watchers]

@@ -316,7 +316,9 @@ def _default(name: str) -> object:
         "address": ("h", 1), "peers": {}, "peer": None, "progress": {}, "fenced": False,
         "fatal": True, "places": [], "lineage": None, "log": None, "misfit": False,
     }  # fmt: skip
-    texts = {"node", "subscriber", "reason", "channel", "producer", "host", "error", "stream"}
+    texts = {
+        "node", "subscriber", "reason", "channel", "producer", "host", "error", "stream", "server",
+    }  # fmt: skip
     return special.get(name, "text" if name in texts else 1)
 
 

@@ -10,12 +10,12 @@ positions.  A stream event on one output covers the positions that went to the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rewake.graph.plan.servers import Server, assign
+from rewake.graph.plan.servers import Server, assign, checked_servers
 from rewake.log.retention import Retention
 from rewake.model.connectors import Sink, Source
 from rewake.recovery.approach import Approach, Kept
@@ -113,6 +113,11 @@ class Plan:
     def hosting(self) -> tuple[Server, ...]:
         """The servers, and what each hosts."""
         return assign(self.nodes, self.servers)
+
+    def on(self, servers: int | None) -> Plan:
+        """The same on so many servers; None: as many as it says itself."""
+        given = checked_servers(servers)
+        return self if given is None else replace(self, servers=given)
 
     def begun_as(self, fingerprint: object) -> bool:
         """Whether that is the fingerprint of this query, now or formerly."""

@@ -12,6 +12,7 @@ nodes are hosted is no part of what a query is: its folder can be continued with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,21 +62,22 @@ def seats_of(node: NodePlan) -> tuple[Seat, ...]:
 def assign(nodes: Sequence[NodePlan], servers: int | None) -> tuple[Server, ...]:
     """The servers of a query; with a number, at most that many.
 
-    Each seat goes, in the order of the plan, where fewest of its own node are, then fewest shards
-    of its fragment, then most of those that it has a channel with, then fewest of all; as long as
-    that server has room.
+    Fragments with the most seats come first, because those are to be apart, and otherwise seats in
+    the order of the plan.  Each goes where fewest of its own node are, then fewest shards of its
+    fragment, then most of those that it has a channel with, then fewest of all; as long as that
+    server has room.
     """
     taken = [(node, seat) for node in nodes for seat in seats_of(node)]
     if servers is None:
         return tuple(Server(str(seat), (seat,)) for _, seat in taken)
     rooms = _Rooms(len(taken), min(servers, len(taken)))
-    joined = _neighbours(nodes)
-    for node, seat in taken:
+    joined, seats = _neighbours(nodes), Counter(node.fragment for node, _ in taken)
+    for node, seat in sorted(taken, key=lambda each: -seats[each[0].fragment]):
         rooms.admit(node, seat, joined[node.name])
     rooms.check_places()
     return tuple(
-        Server(f"server-{number}", tuple(seat for _, seat in hosted))
-        for number, hosted in enumerate(rooms.hosted)
+        Server(f"server-{number}", tuple(seat for _, seat in taken if seat in hosted))
+        for number, hosted in enumerate(rooms.seats())
     )
 
 
@@ -108,6 +110,10 @@ class _Rooms:
                     f"servers={len(self.hosted)}: two places of node {twice!r} would be on one "
                     "server, and would end together; give the query more servers"
                 )
+
+    def seats(self) -> list[set[Seat]]:
+        """What each server hosts."""
+        return [{seat for _, seat in hosted} for hosted in self.hosted]
 
     def _with_room(self) -> Iterable[int]:
         fuller = sum(len(each) > self._each for each in self.hosted)

@@ -47,6 +47,8 @@ class RunningQuery:
     A node that is silent for `suspect_after` seconds is replaced, and later where heartbeats come
     late by themselves, as on a busy machine; a node that dies is noticed at once.  When nobody has
     come to run a node for `missing_after` seconds, the query ends with an error.
+
+    `servers` is how many processes or Spark tasks share the nodes, whatever the query says of it.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class RunningQuery:
         allow_remote: bool = False,
         suspect_after: float = SUSPECT_AFTER_MS / 1e3,
         missing_after: float = MISSING_AFTER_MS / 1e3,
+        servers: int | None = None,
     ) -> None:
+        plan = plan.on(servers)
         for name, seconds in (("suspect_after", suspect_after), ("missing_after", missing_after)):
             if not (isinstance(seconds, int | float) and seconds > 0):
                 raise UsageError(f"{name} is {seconds!r}; give it seconds, more than 0")
@@ -77,11 +81,10 @@ class RunningQuery:
         self._host.start()
         try:
             costs = calibration(self.folder) if _calibrates(plan) else None
-            nodes = {node.name: node for node in plan.nodes}
 
             def fill(seat: Seat) -> NodeTask:
                 return NodeTask(
-                    plan=nodes[seat.node],
+                    plan=plan.node(seat.node),
                     place=seat.place,
                     folder=str(self.folder.resolve()),
                     fingerprint=plan.fingerprint,
@@ -197,7 +200,10 @@ class RunningQuery:
         return Producer(self.endpoint, entry, name=name, shard=shard, folder=self.folder)
 
     def signal_node(self, node: str, sign: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to the process of a node, as an accident would; its pid."""
+        """Send a signal to the process of a node, as an accident would; its pid.
+
+        It strikes all the nodes of that server.
+        """
         pid = self._host.pid_of(node)
         if not pid:
             raise UsageError(f"node {node!r} does not run now")
