@@ -68,23 +68,33 @@ class _Judge:
         self.checked = {"tuples in": scenario.tuples, "results": 0, "sink tuples": 0, "nodes": 0}
 
     def run(self) -> dict[str, int]:
-        for node in self._scenario.plan.nodes:
+        nodes = self._scenario.plan.nodes
+        # What is kept is known before anything else is, for streams may come back.
+        for node in nodes:
+            if node.logs:
+                self._read_log(node)
+        for node in nodes:
             if node.inputs[0].produced:
-                self._check_entry(node)
+                self._check_entry()
                 continue
             channels = [self._channel(node, number) for number in range(len(node.inputs))]
             if node.sink is not None:
                 self._check_sink(node, channels)
             elif node.logs:
                 self._check_log(node, channels)
-            else:
+            elif (node.name, 0) not in self._content:
                 self._derive(node, channels[0])
             self.checked["nodes"] += 1
+        for step, comes_back in self._scenario.comes_back.items():
+            self._check_loop(step, comes_back)
         return self.checked
 
     def _channel(self, node: NodePlan, number: int) -> list[_Piece]:
         plan = node.inputs[number]
         if plan.upstream is not None:
+            if (plan.upstream, plan.output) not in self._content:
+                upstream = self._scenario.plan.node(plan.upstream)
+                self._derive(upstream, self._channel(upstream, 0))
             pieces = self._content[plan.upstream, plan.output]
             return [replace(each, watermark=None) for each in pieces] if plan.late else pieces
         source = self._scenario.sources[plan.name]
@@ -118,12 +128,11 @@ class _Judge:
         wanted = self._steps(names, [row for piece in pieces for row in piece.rows])
         self._check_outputs(node, self._divided(node, wanted))
 
-    def _check_entry(self, node: NodePlan) -> None:
+    def _check_entry(self) -> None:
         """In which order producers met is chance; each wrote every position once, in order.
 
         What a producer was told to be durable is its own, and nobody else's under its name.
         """
-        self._read_log(node)
         places = self._scenario.plan.streams["stream-entry"]
         rows = [row for place in places for piece in self._content[place] for row in piece.rows]
         for script in self._scenario.producers:
@@ -148,7 +157,6 @@ class _Judge:
 
     def _check_log(self, node: NodePlan, channels: list[list[_Piece]]) -> None:
         frames = self._frames[node.name]
-        self._read_log(node)
         if node.fragment == CLOCKED:
             self._check_counts(node, channels)
             return
@@ -174,6 +182,31 @@ class _Judge:
             holding = [port for port, holds in enumerate(predicates) if holds(row)]
             wanted[FURTHER_PORTS + min(holding, default=len(predicates))].append(row)
         return wanted
+
+    def _check_loop(self, step: str, comes_back: Callable[[Row], list[Row]]) -> None:
+        """Everything that entered has gone around as often as it had to, whenever it did."""
+        entrances = [node for node in self._scenario.plan.nodes if node.fragment == step]
+        outside = [
+            row
+            for node in entrances
+            for number, each in enumerate(node.inputs)
+            if not each.inside
+            for piece in self._channel(node, number)
+            for row in piece.rows
+        ]
+        wanted: Counter[tuple[Any, ...]] = Counter()
+        while outside:
+            row = outside.pop()
+            wanted[tuple(row.values())] += 1
+            outside += comes_back(row)
+        found: Counter[tuple[Any, ...]] = Counter()
+        for node in entrances:
+            outputs = next(iter(_divisions(node).values()))
+            for output in outputs:
+                for piece in self._content[node.name, output]:
+                    found.update(tuple(row.values()) for row in piece.rows)
+        assert found == wanted, f"{step}: {wanted - found} did not go around, {found - wanted} did"
+        self.checked["results"] += found.total()
 
     def _check_counts(self, node: NodePlan, channels: list[list[_Piece]]) -> None:
         """When the clock let counts go is chance, but every tuple is counted once."""
@@ -252,7 +285,8 @@ def _merged(
     marks = {at: _undelayed(mark, delay) for at, mark in _passed(frames).items()}
     if len(channels) == 1:
         heard = _rising((piece.end, piece.watermark) for piece in channels[0])
-        heard[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
+        if END_OF_TIME not in heard.values():
+            heard[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
         told = {at: mark for at, mark in heard.items() if delay is not None or mark == END_OF_TIME}
         assert marks == told, f"{node.name}: passed on the watermarks {marks}, not {told}"
         marks = heard

@@ -36,7 +36,7 @@ class Amnesia:
     keeper: ClassVar[Keeper] = Keeper.NOBODY
     foretells: ClassVar[bool] = False
     repeats_turns: ClassVar[bool] = False
-    allows_cycles: ClassVar[bool] = True
+    allows_cycles: ClassVar[bool] = False
 
     @classmethod
     def from_settings(cls, **settings: Any) -> Amnesia:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import ClassVar, Final, NamedTuple
 
 from rewake.log.frame import SectionKind, TurnRecord
+from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.packets import punctuation_section
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Acknowledge, Append, NodeCommand, Trim
@@ -35,6 +36,8 @@ class _Pending(NamedTuple):
     # What recovery would need after this turn: input from here on, frames from here on.
     needs: tuple[list[int], int] | None
     note: Note | None
+    # What leaves behind it, on a cycle.
+    token: int | None = None
 
 
 class Logged(UnderApproach):
@@ -72,6 +75,12 @@ class Logged(UnderApproach):
         """Whether a turn is appended and not durable."""
         return bool(self._pending)
 
+    def turn(self, taken: Taken, now_ms: float, note: Note | None) -> list[NodeCommand]:
+        """Write down what the turn gives, or which token leaves behind all that went before."""
+        if taken.channel is None and taken.token is not None:
+            return self._append(self.recovery.bare_record(), None, None, taken.token)
+        return super().turn(taken, now_ms, note)
+
     def _leave(
         self, turn: Turn, rows: int, watermark: int | None, note: Note | None
     ) -> list[NodeCommand]:
@@ -90,7 +99,11 @@ class Logged(UnderApproach):
         return unwritten >= _MOST_UNWRITTEN and not self.recovery.recovering
 
     def _append(
-        self, record: TurnRecord, watermark: int | None, note: Note | None
+        self,
+        record: TurnRecord,
+        watermark: int | None,
+        note: Note | None,
+        token: int | None = None,
     ) -> list[NodeCommand]:
         sections = list(record.sections)
         determinants = self.shell.merge.section()
@@ -108,7 +121,7 @@ class Logged(UnderApproach):
         size = sum(len(section.payload) for section in sections)
         sequence, self.sequence = self.sequence, self.sequence + 1
         needs = self.needs() if sequence % self.shell.limits.turns_per_trim == 0 else None
-        self._pending.append(_Pending(sequence, self.end, size, packets, needs, note))
+        self._pending.append(_Pending(sequence, self.end, size, packets, needs, note, token))
         self._pending_bytes += size
         return [Append(record)]
 
@@ -132,6 +145,8 @@ class Logged(UnderApproach):
             self._durable_end = turn.end
             if turn.packets is not None:
                 commands += self.shell.outputs.offer(turn.packets, turn.sequence)
+            if turn.token is not None:
+                commands += self.shell.outputs.tell(turn.token)
             if turn.note is not None:
                 notes.append(turn.note)
             if turn.needs is not None:
