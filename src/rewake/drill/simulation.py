@@ -24,8 +24,10 @@ from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.channels.packets import event_of, packet_in, punctuation_in
+from rewake.node.protocols.forgetful import POSITIONS_PER_LIFE
 from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT, Delaying
 from rewake.oracle.aggregates import Punctuation
+from rewake.recovery.approach import Kept
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.operator_scenarios import CLOCKED, PROCESSED
 from rewake.sim.run import Outcome, run_seed
@@ -64,7 +66,10 @@ class _Judge:
         self._scenario = scenario
         self._frames = cluster.archive.frames
         self._producers = cluster.producers
+        self._lives = cluster.lives.took
         self._content: dict[tuple[str, int], list[_Piece]] = {}
+        # What each life of a node under amnesia must have put out, by node and epoch.
+        self._forgetting: dict[str, dict[int, list[Row]]] = {}
         self.checked = {"tuples in": scenario.tuples, "results": 0, "sink tuples": 0, "nodes": 0}
 
     def run(self) -> dict[str, int]:
@@ -77,13 +82,19 @@ class _Judge:
             if node.inputs[0].produced:
                 self._check_entry()
                 continue
+            if any(each.upstream in self._forgetting for each in node.inputs):
+                self._check_remembered(node)
+                continue
             channels = [self._channel(node, number) for number in range(len(node.inputs))]
             if node.sink is not None:
                 self._check_sink(node, channels)
             elif node.logs:
                 self._check_log(node, channels)
+            elif node.kept is Kept.NOWHERE:
+                self._forgetting[node.name] = self._expect_of_lives(node, channels)
             elif (node.name, 0) not in self._content:
                 self._derive(node, channels[0])
+            self._count_checks(node)
             self.checked["nodes"] += 1
         for step, comes_back in self._scenario.comes_back.items():
             self._check_loop(step, comes_back)
@@ -222,6 +233,45 @@ class _Judge:
             assert found == expected, f"{node.name}: counted {found}, not {expected}"
             self.checked["results"] += len(found)
 
+    # --- promises and amnesia ------------------------------------------------------------------
+
+    def _count_checks(self, node: NodePlan) -> None:
+        """How many frames hold CHECKs because a time was promised."""
+        if "recover_within" in node.approach.settings():
+            for frame in self._frames.get(node.name, ()):
+                found = frame.section(SectionKind.CHECKS) is not None
+                self.checked["frames with CHECKs"] = (
+                    self.checked.get("frames with CHECKs", 0) + found
+                )
+
+    def _expect_of_lives(
+        self, node: NodePlan, channels: list[list[_Piece]]
+    ) -> dict[int, list[Row]]:
+        """By epoch, what the oracle makes of what that life took alone."""
+        wanted: dict[int, list[Row]] = {}
+        for (name, epoch), taken in self._lives.items():
+            if name == node.name:
+                rows = [row for each in taken for row in _stretch(channels, *each)]
+                came: list[Came] = [(0, row) for row in self._before(node, rows)]
+                wanted[epoch] = expected(node, came)[RESULTS_PORT]
+        return wanted
+
+    def _check_remembered(self, node: NodePlan) -> None:
+        """Behind amnesia: each tuple stands where its life has put it, and comes once, in order."""
+        sink = self._scenario.sinks[node.fragment]
+        for number, plan in enumerate(node.inputs):
+            assert plan.upstream is not None
+            lives, reached = self._forgetting[plan.upstream], 0
+            for event in sink.committed.get(number, []):
+                rows = event.batch.to_pylist()
+                at = event.end - len(rows)
+                assert not rows or at >= reached, f"{node.name} got {at} when it had {reached}"
+                reached = event.end
+                epoch, place = divmod(at, POSITIONS_PER_LIFE)
+                wanted = lives.get(epoch, [])[place : place + len(rows)]
+                _compare(f"{node.name} behind epoch {epoch} of {plan.upstream}", rows, wanted)
+                self.checked["sink tuples"] += len(rows)
+
     # --- comparing -----------------------------------------------------------------------------
 
     def _check_outputs(self, node: NodePlan, wanted: ByPort) -> None:
@@ -260,6 +310,16 @@ def _owner(owner: dict[tuple[Any, ...], int], row: Row, keys: Sequence[str] | No
 
 def _piece(event: StreamEvent) -> _Piece:
     return _Piece(event.start, event.end, event.batch.to_pylist(), event.watermark)
+
+
+def _stretch(channels: list[list[_Piece]], channel: int, first: int, end: int) -> list[Row]:
+    """The rows of a channel between two positions."""
+    found: list[Row] = []
+    for piece in channels[channel]:
+        start, stop = max(first, piece.start), min(end, piece.end)
+        if start < stop:
+            found += piece.rows[max(start - piece.position, 0) : max(stop - piece.position, 0)]
+    return found
 
 
 def _divisions(node: NodePlan) -> dict[tuple[int, Any, int], list[int]]:

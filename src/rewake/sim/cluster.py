@@ -21,6 +21,7 @@ from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
+from rewake.sim.lives import Lives
 from rewake.sim.network import Network
 from rewake.sim.producer import Producer
 from rewake.sim.scenarios import ProducerScript
@@ -54,6 +55,7 @@ class Cluster:
                 Log.create(self.disks[each.name].store, each.name, log_id=number + 1)
                 self.disks[each.name].store.sync_directory()
         self.archive = Archive(plan)
+        self.lives = Lives()
         self.driver_address: Address = (DRIVER, 0)
         self.launcher = Launcher(self)
         self.clients: list[Client] = []

@@ -59,6 +59,7 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 from rewake.sim.disk import TimedLog
+from rewake.sim.lives import begin_promise, check_promise
 from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class NodeHost(Endpoint):
             self.plan, self.epoch, frames, limits=self.cluster.limits, origins=origins, **following
         )
         self.say(f"recovers: {following}, recovering {node.recovering}")
+        begin_promise(node)
         self.after(self.world.between(0.1, 10), self._guarded(lambda: self._begin(node)))
 
     def _read_origins(self) -> dict[str, Any] | None:
@@ -244,8 +246,12 @@ class NodeHost(Endpoint):
         node = self.node
         assert node is not None
         self._working = False
-        before = node.turns
+        before, channels = node.turns, range(len(self.plan.inputs))
+        consumed = [node.merge.consumed(channel) for channel in channels]
         commands = node.work(self.world.now_ms, self.world.now_ms)
+        check_promise(node, self.world, worked=node.turns > before)
+        if not self.plan.logs:
+            self.cluster.lives.note(node, consumed)
         if node.turns > before or commands:
             self._do("turn", lambda: commands)
 
