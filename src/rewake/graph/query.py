@@ -111,13 +111,37 @@ class Query:
         options = (shards, approach, fragment, idle_after)
         return self._begin(name, Kind.ENTRY, schema, *options, watermarks=watermarks)
 
-    def loop(self, name: str, schema: pa.Schema, *, shards: int = 1) -> LoopStream:
+    def loop(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        shards: int = 1,
+        watermarks: bool = False,
+        at_most: int = 100_000_000,
+    ) -> LoopStream:
         """A stream that will be closed with one made further down, by `close_with`.
 
         `shards` is what steps on it take over when they do not say; give that of the closing step.
+        With `watermarks` it is closed with one that carries them, and steps on it go by those of
+        the streams that enter.  What goes around beyond what fits into memory waits in logs; a step
+        that adds `at_most` tuples while there is no room for more ends the query.
         """
         schema = _checked_schema(name, schema)
-        step = Step(name, Kind.LOOP, (), schema, checked_shards(name, shards))
+        if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+            raise UsageError(
+                f"loop {name!r}: at_most is how many tuples may be added while there is no room, a "
+                f"whole number above 0, not {at_most!r}"
+            )
+        step = Step(
+            name,
+            Kind.LOOP,
+            (),
+            schema,
+            checked_shards(name, shards),
+            at_most=at_most,
+            carries=Carried.BY_ALL if watermarks else Carried.BY_NONE,
+        )
         return LoopStream(self, Port(self.add(step)))
 
     def _begin(

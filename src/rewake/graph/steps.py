@@ -127,6 +127,8 @@ class Step:
     split: SplitStep | None = None
     # By which of its inputs, or of those behind them, watermarks are carried.
     carries: Carried = Carried.BY_NONE
+    # Of a loop: how many tuples may be added to it while there is no room for more.
+    at_most: int = 0
     # What a filter, split or map computes, by result column ("" when it is not a column).
     computes: tuple[tuple[str, Computed], ...] = ()
 

@@ -20,7 +20,7 @@ from rewake.graph.checks import (
 )
 from rewake.graph.event_time import carried_behind, on_one_clock
 from rewake.graph.promised import AS_QUERY, approach_of_step
-from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
+from rewake.graph.steps import FURTHER, LATE, Carried, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
@@ -501,6 +501,11 @@ class LoopStream(Stream):
         problem = ports_differ(self._port, port)
         if problem:
             raise SchemaMismatch(f"loop {loop.name!r} cannot be closed: {problem}")
+        if loop.carries is Carried.BY_ALL and port.carries is not Carried.BY_ALL:
+            raise UsageError(
+                f"loop {loop.name!r} is said to carry watermarks, but {port.name!r} does not: let "
+                "all that enters carry them, or leave watermarks out"
+            )
         self._query.close_loop(loop, port)
 
 

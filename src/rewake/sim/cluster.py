@@ -21,6 +21,7 @@ from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
+from rewake.sim.lives import Lives
 from rewake.sim.memory import Choices
 from rewake.sim.network import Network
 from rewake.sim.producer import Producer
@@ -63,6 +64,7 @@ class Cluster:
             each.name: {seat.node: seat.place for seat in each.seats} for each in plan.hosting
         }
         self.archive = Archive(plan)
+        self.lives = Lives()
         self.driver_address: Address = (DRIVER, 0)
         self.launcher = Launcher(self)
         self.clients: list[Client] = []

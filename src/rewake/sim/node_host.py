@@ -56,6 +56,7 @@ from rewake.node.standing_by import StandingBy
 from rewake.recovery.approach import Kept
 from rewake.recovery.driven import LogSoFar, Say, Vouch, Wake
 from rewake.sim.disk import TimedLog
+from rewake.sim.lives import begin_promise, check_promise
 from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 
@@ -176,6 +177,7 @@ class NodeHost:
         )
         at = f"frame {past.next_sequence}, position {past.next_position}"
         self.say(f"recovers: {at}, recovering {node.recovering}")
+        begin_promise(node)
         self.after(self.world.between(0.1, 10), self._guarded(lambda: self._begin(node)))
 
     def _read_origins(self) -> dict[str, Any] | None:
@@ -263,8 +265,12 @@ class NodeHost:
         node = self.node
         assert node is not None
         self._working = False
-        before = node.turns
+        before, channels = node.turns, range(len(self.plan.inputs))
+        consumed = [node.merge.consumed(channel) for channel in channels]
         commands = node.work(self.world.now_ms, self.world.now_ms)
+        check_promise(node, self.world, worked=node.turns > before)
+        if self.plan.kept is Kept.NOWHERE:
+            self.cluster.lives.note(node, consumed)
         if node.turns > before or commands:
             self._do("turn", lambda: commands)
 

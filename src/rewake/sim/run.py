@@ -11,6 +11,8 @@ from rewake.node.limits import NodeLimits
 from rewake.sim.check import check_client, check_producer
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule
+from rewake.sim.life_scenarios import forgetful_scenario, promised_scenario
+from rewake.sim.loop_scenarios import loop_scenario
 from rewake.sim.operator_scenarios import operator_scenario
 from rewake.sim.scenarios import Scenario, producers_scenario, random_scenario
 from rewake.sim.world import World
@@ -90,6 +92,10 @@ def run_seed(
 def _grower(seed: int) -> Callable[[Random], Scenario]:
     if seed % 8 == 5:
         return producers_scenario
+    if seed % 8 == 6:
+        return loop_scenario
+    if seed % 8 == 1:
+        return promised_scenario if seed % 16 == 1 else forgetful_scenario
     return operator_scenario if seed % 4 == 3 else random_scenario
 
 

@@ -61,6 +61,8 @@ class Scenario:
     splits: dict[str, list[Callable[[Row], bool]]] = field(default_factory=dict)
     # Who writes into entries.
     producers: tuple[ProducerScript, ...] = ()
+    # Of loops without state: where they are entered, and what a tuple that was there comes back as.
+    comes_back: dict[str, Callable[[Row], list[Row]]] = field(default_factory=dict)
 
     @property
     def tuples(self) -> int:

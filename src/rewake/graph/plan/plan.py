@@ -43,6 +43,9 @@ class InputPlan:
     late: bool = False
     # How long nothing may come from outside before nobody waits for it any more.
     idle_after_ms: float | None = None
+    # Whether its upstream is on a cycle with this node, and whether it closes a loop there.
+    inside: bool = False
+    around: bool = False
 
     @property
     def produced(self) -> bool:
@@ -61,6 +64,18 @@ class OutputPlan:
     watermarks: bool = False
     # Whether it is what a function failed for.
     dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What a node must know of the cycles that it is on: all that share nodes count as one.
+
+    `heads`: how many of its nodes read a channel that closes a loop.  `at_most`: so many tuples may
+    a node add to what goes around while there is no room for more.
+    """
+
+    heads: int
+    at_most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,8 @@ class NodePlan:
     time: pa.DataType | None = None
     # In how many processes it runs: one takes turns, the others stand by.
     places: int = 1
+    # Where its output comes back to it.
+    cycle: Cycle | None = None
 
     @property
     def input_schemas(self) -> tuple[pa.Schema, ...]:

@@ -11,9 +11,9 @@ fragment that merges inputs starts again, and a tuple must not change its shard.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
+from rewake.graph.plan.cycles import Edges, check_cycles, on_cycles
 from rewake.graph.plan.fingerprint import fingerprint
 from rewake.graph.plan.fragments import Fragment, form_fragments, users
 from rewake.graph.plan.plan import NodePlan, Plan
@@ -23,8 +23,6 @@ from rewake.graph.times import retention_of, time_of
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 from rewake.recovery.approach import Keeper, Kept
-
-Edges = dict[Fragment, list[Fragment]]
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -40,7 +38,7 @@ def make_plan(graph: Graph) -> Plan:
     channels = Wiring(graph, fragments, owner)
     kept = {each: _kept(graph, each, channels) for each in fragments}
     _keep_for_consumers(kept, feeds)
-    _check_cycles(kept, feeds)
+    check_cycles(feeds, {each: kept[each][0] for each in fragments})
     logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
     streams = channels.streams(logged)
     channels.check_width()
@@ -49,8 +47,18 @@ def make_plan(graph: Graph) -> Plan:
         for fragment in _in_order(fragments, feeds)
         for node in _nodes(graph, fragment, channels, *kept[fragment])
     ]
+    nodes = on_cycles(nodes, _closing_loops(graph, owner))
     now, former = (fingerprint(graph, fragments, with_places=each) for each in (False, True))
     return Plan(graph.query, tuple(nodes), streams, now, former, graph.servers)
+
+
+def _closing_loops(graph: Graph, owner: dict[Step, Fragment]) -> dict[str, int]:
+    """The fragments that close loops, and how many tuples each may add while there is no room."""
+    found: dict[str, int] = {}
+    for loop, port in graph.loops.items():
+        closing = owner[port.step].name
+        found[closing] = min(loop.at_most, found.get(closing, loop.at_most))
+    return found
 
 
 def _nodes(
@@ -194,40 +202,6 @@ def _check_complete(graph: Graph) -> None:
             raise UsageError(
                 f"stream {name!r}: keep the stream that closes loop {port.step.name!r} instead"
             )
-
-
-def _check_cycles(kept: dict[Fragment, tuple[Kept, str]], feeds: Edges) -> None:
-    """Refuse a cycle on which output waits in memory: it would wait for itself."""
-    for fragment in feeds:
-        if kept[fragment][0] is not Kept.IN_QUEUE:
-            continue
-        cycle = _way(feeds, fragment)
-        if cycle:
-            names = [step.name for each in cycle for step in each.steps]
-            raise UsageError(
-                f"approach {fragment.approach.name!r} of step {fragment.tail.name!r} does not "
-                "allow cycles: its output waits in memory until it is not needed, and on a cycle "
-                f"that may be for ever; the cycle is {' -> '.join([*names, names[0]])}; give the "
-                "steps on it an approach with a log, or open the loop"
-            )
-
-
-def _way(feeds: Edges, start: Fragment) -> list[Fragment]:
-    """The fragments on a shortest cycle through one, beginning with it; none: empty."""
-    came_from: dict[Fragment, Fragment] = {}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        for fed in feeds[here]:
-            if fed is start:
-                cycle = [here]
-                while cycle[-1] is not start:
-                    cycle.append(came_from[cycle[-1]])
-                return cycle[::-1]
-            if fed not in came_from:
-                came_from[fed] = here
-                waiting.append(fed)
-    return []
 
 
 def _check_reached(fragments: tuple[Fragment, ...], feeds: Edges) -> None:

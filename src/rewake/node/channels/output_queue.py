@@ -35,6 +35,8 @@ class Cursor:
     flight: deque[tuple[int, int]] = field(default_factory=deque)
     flight_bytes: int = 0
     told_end: bool = False
+    # What it was told last of the rounds of a cycle.
+    told_token: int = -1
 
     @property
     def has_room(self) -> bool:
@@ -73,6 +75,8 @@ class OutputQueue:
         self.first = self.end = position
         self.bytes = 0
         self.final = False
+        # The latest token, on a cycle: it is behind all that is here.
+        self.token = -1
         self._memory_bytes = memory_bytes
         self._window_bytes = window_bytes
         self._cursors: dict[int, Cursor] = {}
@@ -105,9 +109,9 @@ class OutputQueue:
         self._oldest = self._newest
         self.bytes = 0
         self.first = self.end = position
-        self.final = False
+        self.final, self.token = False, -1
         for cursor in self._cursors.values():
-            cursor.told_end = False
+            cursor.told_end, cursor.told_token = False, -1
 
     def forget_sent(self) -> None:
         """Drop what every connected subscriber has been sent and no absent one may want."""
@@ -229,6 +233,9 @@ class OutputQueue:
                 cursor.sent(packet)
                 yield packet
         self._numbers[connection] = number
+        if number == self._newest and cursor.required and self.token > cursor.told_token:
+            cursor.told_token = self.token
+            yield Packet(self.end, self.end, watermark=self.token)
         if self.final and number == self._newest and not cursor.told_end:
             cursor.told_end = True
             yield Packet(self.end, self.end, final=True)

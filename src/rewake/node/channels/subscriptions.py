@@ -235,6 +235,15 @@ class Subscriptions:
             commands += self._forget(queue)
         return commands
 
+    def tell(self, token: int) -> list[NodeCommand]:
+        """Whoever has been sent all that there is now is told this token."""
+        commands: list[NodeCommand] = []
+        for queue in self.queues:
+            queue.token = max(queue.token, token)
+            for connection in queue.connections:
+                commands += self.flow(connection)
+        return commands
+
     def flow(self, connection: int) -> list[NodeCommand]:
         """Send what the windows allow."""
         output = self._output_of.get(connection)

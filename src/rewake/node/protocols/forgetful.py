@@ -15,9 +15,9 @@ from rewake.node.protocols.protocol import LogSoFar
 from rewake.node.protocols.under_approach import UnderApproach
 from rewake.recovery.approach import Emissions, Kept, Turn
 
-__all__ = ["Forgetful"]
+__all__ = ["POSITIONS_PER_LIFE", "Forgetful"]
 
-_POSITIONS_PER_LIFE: Final = 1 << 40
+POSITIONS_PER_LIFE: Final = 1 << 40
 
 
 class Forgetful(UnderApproach):
@@ -28,7 +28,7 @@ class Forgetful(UnderApproach):
     @classmethod
     def first_position(cls, epoch: int, past: LogSoFar) -> int:  # noqa: ARG003
         """A line of its own for each life."""
-        return epoch * _POSITIONS_PER_LIFE
+        return epoch * POSITIONS_PER_LIFE
 
     def _leave(
         self, turn: Turn, rows: int, watermark: int | None, note: Note | None

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from rewake.log.frame import SectionKind, TurnRecord
 from rewake.log.results import result_sections
+from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.packets import punctuation_section
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Acknowledge, NodeCommand
@@ -38,6 +39,8 @@ class _Pending(NamedTuple):
     # What recovery would need after this turn: input from here on, frames from here on.
     needs: tuple[list[int], int] | None
     note: Note | None
+    # What leaves behind it, on a cycle.
+    token: int | None = None
 
 
 class Holding(UnderApproach):
@@ -74,6 +77,12 @@ class Holding(UnderApproach):
         """Whether the record of a turn is not kept yet."""
         return bool(self._pending)
 
+    def turn(self, taken: Taken, now_ms: float, note: Note | None) -> list[NodeCommand]:
+        """Write down what the turn gives, or which token leaves behind all that went before."""
+        if taken.channel is None and taken.token is not None:
+            return self._append(self.recovery.bare_record(), None, None, taken.token)
+        return super().turn(taken, now_ms, note)
+
     def _leave(
         self, turn: Turn, rows: int, watermark: int | None, note: Note | None
     ) -> list[NodeCommand]:
@@ -92,7 +101,11 @@ class Holding(UnderApproach):
         return unwritten >= _MOST_UNWRITTEN and not self.recovery.recovering
 
     def _append(
-        self, record: TurnRecord, watermark: int | None, note: Note | None
+        self,
+        record: TurnRecord,
+        watermark: int | None,
+        note: Note | None,
+        token: int | None = None,
     ) -> list[NodeCommand]:
         sections = list(record.sections)
         determinants = self.shell.merge.section()
@@ -110,7 +123,7 @@ class Holding(UnderApproach):
         size = sum(len(section.payload) for section in sections)
         sequence, self.sequence = self.sequence, self.sequence + 1
         needs = self.needs() if sequence % self.shell.limits.turns_per_trim == 0 else None
-        self._pending.append(_Pending(sequence, self.end, size, packets, needs, note))
+        self._pending.append(_Pending(sequence, self.end, size, packets, needs, note, token))
         self._pending_bytes += size
         return self._hand_over(sequence, start, record)
 
@@ -138,6 +151,8 @@ class Holding(UnderApproach):
             self._kept_end = turn.end
             if turn.packets is not None:
                 commands += self.shell.outputs.offer(turn.packets, turn.sequence)
+            if turn.token is not None:
+                commands += self.shell.outputs.tell(turn.token)
             if turn.note is not None:
                 notes.append(turn.note)
             if turn.needs is not None:
