@@ -1,14 +1,22 @@
 """A link between two nodes of one server, and who comes to a server."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from rewake.connectors import Batches
+from rewake.graph.query import Query
+from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.lane import Lane, lane
 from rewake.node.channels.reception import Reception
+from rewake.node.commands import Answer, NodeCommand, Send
+from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Begins, Packet, Peek, Produce, Refused, Subscribe
+from rewake.node.node import Node
+from rewake.operators.windows.specs import count_window
 
 
 class Loop:
@@ -118,6 +126,47 @@ def test_what_waits_is_counted() -> None:
     assert here.queued_bytes == 164
     loop.run()
     assert here.queued_bytes == 0
+
+
+def test_a_slow_reader_holds_its_upstream_back_across_a_lane() -> None:
+    """What is under way is bounded by the window, and acks free it, as on any link."""
+    rows = pa.table({"n": list(range(100))})
+    query = Query("q")
+    items = query.source("items", Batches(rows, event_tuples=10))
+    items.aggregate(by="n", window=count_window(10), count=True, name="sums").to_stream("sums")
+    limits = NodeLimits(window_bytes=2_000, queue_bytes=2_000, input_bytes=2_000)
+    node = Node.recover(query.plan().node("items"), 1, limits=limits)
+    reader = End()
+    loop, here, _ = joined(End(), reader)
+
+    def perform(commands: Sequence[NodeCommand]) -> None:
+        for each in commands:
+            if isinstance(each, Answer | Send):
+                here.send(each.packet if isinstance(each, Send) else each.message)
+
+    def feed(position: int) -> int:
+        """Give it input for as long as it wants some; where that ends."""
+        while node.wants(0) and position < 100_000:
+            batch = pa.record_batch({"n": list(range(position, position + 10))})
+            perform(node.arrived(0, StreamEvent(position, batch)))
+            perform(node.work(0.0))
+            position += 10
+        return position
+
+    perform(node.start())
+    perform(node.subscribed(1, Subscribe("items", 0, "sums", 1, 0)))
+    first = end = feed(0)
+    assert end < 1_000, "it does not want more than it can send"
+    assert here.queued_bytes < 4_000
+    for _ in range(20):
+        loop.run()
+        last = next(each for each in reversed(reader.heard) if isinstance(each, Packet))
+        perform(node.acked(1, Ack(last.end, last.end)))
+        for _ in range(10):
+            perform(node.work(0.0))  # what had come before
+        end = feed(end)
+        assert here.queued_bytes < 4_000
+    assert end > 3 * first, "acks make room"
 
 
 # --- who comes to a server -----------------------------------------------------------------------
