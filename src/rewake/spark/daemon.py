@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # In this order: what others need first.
 _FOR_NODES = (
-    "rewake.net.nodes.small_pages",
+    "rewake.net.servers.small_pages",
     "numpy",
     "pandas",
     "pyarrow",

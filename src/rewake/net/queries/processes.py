@@ -25,7 +25,7 @@ from rewake.net.servers.server import run_server
 from rewake.net.watcher import watcher
 from rewake.node.coordinator.supervision import Supervision
 
-_PRELOAD = ["rewake.net.nodes.small_pages", "rewake.net.nodes.warm", "rewake.net.servers.server"]
+_PRELOAD = ["rewake.net.servers.small_pages", "rewake.net.nodes.warm", "rewake.net.servers.server"]
 _LOOK_SECONDS = 0.01
 _JOIN_SECONDS = 15.0
 # How a server ends when another attempt may fare better (EX_TEMPFAIL of sysexits.h).

@@ -52,7 +52,8 @@ class Subscriptions:
                 position,
                 memory_bytes=limits.queue_bytes,
                 window_bytes=limits.window_bytes,
-                sequence=sequence,
+                # Without a log nothing has left memory for one.
+                sequence=sequence if kept is Kept.IN_LOG else 0,
             )
             for _ in consumers
         ]

@@ -557,6 +557,7 @@ class Coordinator:
                 assert status.standbys[attempt.place] == connection, "two attempts at one place"
                 continue
             assert status.connection == connection, "two attempts of one node"
-            newest = status.epoch == attempt.epoch or status.standbys
+            # Those that stand by have epochs of their own, which may be later.
+            newest = status.epoch == attempt.epoch or self.plan.node(attempt.node).places > 1
             assert newest, "an attempt with an epoch that is not the newest"
             assert not attempt.welcomed or attempt.awaits <= self._durable, "told too early"
