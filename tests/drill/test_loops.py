@@ -16,7 +16,7 @@ from rewake.net.queries.running import RunningQuery, start_processes
 from rewake.node.limits import NodeLimits
 
 NUMBERS = pa.schema([("of", pa.int64()), ("number", pa.int64())])
-TUPLES = 20_000
+TUPLES = 4_000
 
 
 def numbers() -> pa.Table:
@@ -28,9 +28,9 @@ def halving() -> Query:
     """Every number comes back as its half until that is below one."""
     query = Query("halving")
     again = query.loop("again", NUMBERS)
-    mixed = query.source("numbers", Batches(numbers(), event_tuples=500)).union(again, name="mixed")
+    mixed = query.source("numbers", Batches(numbers(), event_tuples=100)).union(again, name="mixed")
     halves = mixed.filter("number >= 2", name="large").map(
-        {"of": "of", "number": "CAST(number / 2 AS BIGINT)"}, name="halves"
+        {"of": "of", "number": "CAST((number - number % 2) / 2 AS BIGINT)"}, name="halves"
     )
     again.close_with(halves)
     mixed.to_stream("mixed")

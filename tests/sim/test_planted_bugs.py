@@ -1,6 +1,6 @@
 """The simulator finds bugs: each of these breaks one rule on purpose."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +8,14 @@ import pytest
 
 from rewake.drill.simulation import simulate
 from rewake.graph.plan.plan import NodePlan
-from rewake.log.frame import Section
+from rewake.log.frame import Section, SectionKind
 from rewake.log.writing.commands import Confirm
 from rewake.log.writing.host import DirectWriter
 from rewake.node.channels.channels import Channels
 from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.outbox import Outbox
-from rewake.node.channels.output_queue import OutputQueue
 from rewake.node.channels.producers import Known, Note, Producers
+from rewake.node.channels.rounds import Rounds
 from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import (
     Answer,
@@ -27,12 +27,13 @@ from rewake.node.commands import (
     Trim,
 )
 from rewake.node.coordinator.coordinator import Coordinator
-from rewake.node.messages import Begins, Packet, Peer, Produce, Refused
+from rewake.node.messages import Begins, Peer, Produce, Refused
 from rewake.node.node import Node
 from rewake.node.protocols import Forgetful, Logged, LogSoFar, Protocol
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import Outcome
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
+from rewake.recovery.eventual.reading import pack_parts
 from rewake.sim.cluster import Kinds
 
 MOST_SEEDS = 150
@@ -130,33 +131,20 @@ def with_log(kind: type[Protocol], instead_of: type[Protocol] = Logged) -> type[
     return Planted
 
 
-class TokensFirst(OutputQueue):
-    """Tells a token before what it stands behind."""
+class NoticesNothing(Rounds):
+    """Says of every round that it took nothing in it."""
 
-    def sendable(self, connection: int) -> Iterator[Packet]:
-        cursor = self._cursors[connection]
-        if cursor.required and self.token > cursor.told_token:
-            cursor.told_token = self.token
-            yield Packet(cursor.position, cursor.position, watermark=self.token)
-        yield from super().sendable(connection)
+    def moved(self) -> None:
+        """Does not look."""
 
 
-class LetsTokensOvertake(Node):
-    """Its tokens do not wait until the tuples before them have been sent."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        for queue in self.outputs.queues:
-            queue.__class__ = TokensFirst
-
-
-class EndsAfterOneRound(Node):
-    """Takes a loop for over when it has seen nothing, whoever else still has something."""
+class EndsTooSoon(Node):
+    """Takes its loop for over while tuples go around."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.merge.rounds is not None:
-            self.merge.rounds._heads = 0
+            self.merge.rounds.__class__ = NoticesNothing
 
 
 class RepeatsPositions(Forgetful):
@@ -167,20 +155,25 @@ class RepeatsPositions(Forgetful):
         return super().first_position(min(epoch, 1), past)
 
 
-class DropsAWindow(ContinuousEventualCheckpointing):
-    """Does not write one of the windows that leave a CHECK, but goes on as if it had."""
+class DatesChecksLater(ContinuousEventualCheckpointing):
+    """Says of the windows in its CHECKs that they hold the next few tuples already."""
 
     def _parts(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
-        return super()._parts(outcome, checked[:-1], t_end)
+        sections = super()._parts(outcome, checked[:0], t_end)
+        if checked.size:
+            columns = self.operator.snapshot_columns(checked)
+            later = pack_parts(self.operator.ids_of(checked), t_end + 4, columns, self._pack)
+            sections.append(Section(SectionKind.CHECKS, later))
+        return sections
 
 
 class KeepsNoPromise(Node):
-    """Its CHECKs are not all there."""
+    """Its CHECKs are not what they say."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.recovery is not None and self.recovery.rates is not None:
-            self.recovery.__class__ = DropsAWindow
+            self.recovery.__class__ = DatesChecksLater
 
 
 class AsksOnce(Channels):
@@ -309,12 +302,9 @@ OF_PRODUCERS = {
     "takes the end for durable": Kinds(outbox=ForgetsWatermarks),
     "waits for who has left": Kinds(outbox=WaitsForAnAnswer),
 }
-OF_LOOPS = {
-    "lets tokens overtake": Kinds(node=LetsTokensOvertake),
-    "ends after one round": Kinds(node=EndsAfterOneRound),
-}
+OF_LOOPS = {"ends a loop too soon": Kinds(node=EndsTooSoon)}
 OF_AMNESIA = {"repeats positions": Kinds(node=with_log(RepeatsPositions, Forgetful))}
-OF_PROMISES = {"drops a window": Kinds(node=KeepsNoPromise)}
+OF_PROMISES = {"dates CHECKs later": Kinds(node=KeepsNoPromise)}
 ALL = PLANTED | OF_PRODUCERS | OF_LOOPS | OF_AMNESIA | OF_PROMISES
 # Where the search begins, so that it is short.
 FIRST = {

@@ -218,9 +218,9 @@ class Node:
         Raises `Unavailable` when a system outside that the turn needs does not answer: nothing has
         changed, and the same turn is taken when it is called again.
         """
-        if not self.ready:
-            return []
         room = self.outputs.has_room
+        if not self.protocol.has_room or not (room or self._on_cycle):
+            return []
         taken = self._held or self.merge.take(self._tick_due(wall_ms), inside=not room)
         if taken is None:
             return self._perhaps_finish()
