@@ -214,6 +214,7 @@ _SHARED = {
     "_replace",
     "_fields",
     "_repr_html_",
+    "_repr_mimebundle_",
     "_repr_svg_",
     "_time",
     "_position",

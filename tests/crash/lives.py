@@ -4,9 +4,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import strength
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
-import strength
 from rewake.log.files.claims import owns
 from rewake.log.files.layout import SegmentId, segment_id
 from rewake.log.log import Log

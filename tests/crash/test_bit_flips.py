@@ -4,9 +4,9 @@ import time
 from functools import cache
 
 import pytest
+import strength
 from log_vocabulary import number_of, read_numbers, sample_turn
 
-import strength
 from rewake.log.files.layout import DESCRIPTOR, FLOOR, MARK, STRIPE, segment_id
 from rewake.log.files.mark import SLOT_SIZE
 from rewake.log.frame import Section, SectionKind, TurnRecord, decode_frame, encode_frame

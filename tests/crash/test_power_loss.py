@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 
 import pytest
+import strength
 from lives import (
     GOING_BACK,
     SCRIPTS,
@@ -23,7 +24,6 @@ from lives import (
     rotates,
 )
 
-import strength
 from rewake.log.log import Log
 from rewake.model.errors import NotALog
 from rewake.sim.memory import Choices, Faults, PowerLost

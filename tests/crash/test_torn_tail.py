@@ -5,9 +5,9 @@ from bisect import bisect_right
 from functools import cache
 
 import pytest
+import strength
 from log_vocabulary import read_numbers, sample_turn
 
-import strength
 from rewake.log.files.layout import MARK, segment_id
 from rewake.log.files.mark import RUNNING_SLOTS, SLOT_SIZE
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE

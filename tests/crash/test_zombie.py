@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import strength
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
-import strength
 from rewake.log.log import Log
 from rewake.log.verify import verify
 from rewake.log.writing.pipeline import Limits, Mode, State

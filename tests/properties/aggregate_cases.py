@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+import strength
 from hypothesis import settings
 from hypothesis import strategies as st
 
-import strength
 from rewake.operators.aggregate.functions import (
     AggregateFunction,
     Avg,
