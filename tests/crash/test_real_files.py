@@ -15,7 +15,8 @@ from rewake.log.writing.pipeline import Limits, State
 from rewake.model.errors import DamagedLog, Fenced, StorageFault
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
-SOURCES = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests/support"))
 KILLS = 8 * strength.SCALE
 
 CHILD = """
@@ -42,7 +43,7 @@ def start_child(epoch: int, paths: list[Path]) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        env={**os.environ, "PYTHONPATH": PATHS},
     )
 
 
