@@ -1,5 +1,6 @@
 """`rewake simulate`: nodes and coordinator in virtual time, with faults grown from a seed."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,13 +61,13 @@ def _run(seeds: list[int], story: bool) -> list["Outcome"]:
     return [run(each) for each in track(seeds, "simulating", console=console, transient=True)]
 
 
-def _totals(outcomes: list["Outcome"]) -> dict[str, dict[str, int]]:
-    totals: dict[str, dict[str, int]] = {"checked": {}, "faults": {}}
+def _totals(outcomes: list["Outcome"]) -> dict[str, Counter[str]]:
+    checked: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     for outcome in outcomes:
-        for kind, counts in (("checked", outcome.checked), ("faults", outcome.faults)):
-            for name, count in counts.items():
-                totals[kind][name] = totals[kind].get(name, 0) + count
-    return totals
+        checked.update(outcome.checked)
+        faults.update(outcome.faults)
+    return {"checked": checked, "faults": faults}
 
 
 def _as_json(outcomes: list["Outcome"]) -> dict[str, object]:
@@ -95,7 +96,7 @@ def _print(outcomes: list["Outcome"], failed: list["Outcome"]) -> None:
     table.add_row("virtual seconds", f"{sum(each.virtual_ms for each in outcomes) / 1000:,.1f}")
     for name, count in totals["checked"].items():
         table.add_row(name, f"{count:,}")
-    for name, count in sorted(totals["faults"].items(), key=lambda each: -each[1]):
+    for name, count in totals["faults"].most_common():
         table.add_row(f"fault: {name}", f"{count:,}")
     Console().print(table)
     if failed:

@@ -59,5 +59,5 @@ footer { margin-top: 2.4rem; border-top: 1px solid var(--line); }
   .scroll { overflow: visible; }
   .cards { grid-template-columns: repeat(4, 1fr); }
   table { font-size: 8pt; } th, td { padding: .2rem .35rem; overflow-wrap: anywhere; }
-  td:first-child { overflow-wrap: normal; } }
+  td:first-child { overflow-wrap: normal; } pre.drawing { font-size: 7pt; } }
 """

@@ -1,6 +1,6 @@
 """Reading a log of instant checkpoints backwards: the newest full checkpoint and what came after.
 
-The frames' layout is in `instant_checkpoints`.
+The frames' layout is in `approach`.
 """
 
 from __future__ import annotations

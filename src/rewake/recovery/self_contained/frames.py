@@ -6,7 +6,7 @@ output 0) every frame has
 - BATCH: the identity of the batch, as the host gave it;
 - METADATA of output 1: a `BatchMark`: the version of the format in a byte, then its fields in
   order, each as the number of its bytes and these, little-endian;
-- with the way INPUT, if there are rows, what `self_contained_rows` makes of them.
+- with the way INPUT, if there are rows, what `rows` makes of them.
 
 What always holds in a log: sequences rise by one, and a batch starts where the one before ended.
 Whatever is in the bytes, reading them raises `DamagedFrame` or `DamagedLog` and nothing else.

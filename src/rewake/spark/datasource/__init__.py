@@ -1,12 +1,14 @@
 """`format("rewake")`: streams of Rewake as DataFrames.
 
     source         the class that Spark knows; makes readers and writers
-    options        what a read may be asked for, checked as a whole
+    options        what a read or a write may be asked for, checked as a whole
     streams        where the logs of a stream are, and what they say of themselves
     stretches      a stretch of a log, from planning to Arrow batches
-    columns        stored columns as Spark's columns, and the filters that are left to the reader
-    batch_read     history and control tuples; `state_read` the eventual checkpoint
+    columns        stored columns as Spark's columns; `filters` are those left to the reader
+    batch_read     history and control tuples; `state` has the eventual checkpoint
     stream_read    micro-batches
+    write_target   the stream that a write leads to; tasks stage (`staging`), the driver commits
+                   (`batch_write`, `stream_write`)
 
 What always holds: reading changes nothing and locks nothing, so a stream may be read while it is
 written; every row is given once; what has been trimmed is an error, never a gap.

@@ -20,7 +20,7 @@ from rewake.log.results import result_batch
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
 from rewake.model.stream_event import TIME_LIMIT
 from rewake.recovery.packing import unpack_any
-from rewake.spark.datasource.columns import METADATA, Projection, constant
+from rewake.spark.datasource.columns import METADATA, Projection, constant, offered
 from rewake.spark.datasource.filters import (
     EVERYTHING,
     Bounds,
@@ -50,7 +50,6 @@ __all__ = [
     "PushingReader",
     "Reader",
     "at_shard",
-    "control_schema",
     "last_time",
 ]
 
@@ -139,10 +138,9 @@ class HistoryReader(Reader):
         shards: tuple[Shard, ...],
         options: ReadOptions,
         stored: pa.Schema,
-        source: pa.Schema,
         time: pa.DataType | None,
     ) -> None:
-        super().__init__(shards, options, source)
+        super().__init__(shards, options, offered(stored, time))
         self.stored = stored
         self.time = time
 
@@ -298,11 +296,6 @@ def _narrowed(times: Bounds, reader: LogReader) -> tuple[int | None, int | None]
 # --- control tuples --------------------------------------------------------------------------
 
 
-def control_schema() -> pa.Schema:
-    """One row per frame: what its header says, and how many footprints it holds."""
-    return pa.schema([("shard", pa.int32()), *((name, pa.int64()) for name in _CONTROL)])
-
-
 @dataclass
 class _Frames(InputPartition):
     """The frames from sequence `first` up to but not including `end`, cut to some positions."""
@@ -320,12 +313,13 @@ class _Frames(InputPartition):
 
 
 class ControlReader(Reader):
-    """The frames of a stream's logs, one row each."""
+    """A row for each frame of a stream's logs: its header, and how many footprints it holds."""
 
     def __init__(
         self, shards: tuple[Shard, ...], options: ReadOptions, time: pa.DataType | None
     ) -> None:
-        super().__init__(shards, options, control_schema())
+        columns = [("shard", pa.int32()), *((name, pa.int64()) for name in _CONTROL)]
+        super().__init__(shards, options, pa.schema(columns))
         self.time = time
 
     @plainly

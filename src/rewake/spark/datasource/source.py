@@ -20,13 +20,11 @@ from rewake.spark.datasource.batch_read import (
     HistoryReader,
     PushingReader,
     Reader,
-    control_schema,
 )
 from rewake.spark.datasource.columns import (
     METADATA,
     arrow_schema,
     chosen,
-    offered,
     spark_schema,
 )
 from rewake.spark.datasource.options import CONTROL, STATE, Mode, ReadOptions, read_options
@@ -62,7 +60,8 @@ class RewakeDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the stream, or those that the options choose."""
         options = read_options(self.options)
-        return spark_schema(_default_columns(options, find_shards(options.path, options.stream)))
+        reader = _reader(options, find_shards(options.path, options.stream))
+        return spark_schema(_default_columns(options, reader.source))
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -119,19 +118,8 @@ def _stored(shard: Shard) -> tuple[pa.Schema, pa.DataType | None]:
     return stored_schema(descriptor, shard.output), time_type(descriptor, shard.output)
 
 
-def _all_columns(options: ReadOptions, shards: tuple[Shard, ...]) -> pa.Schema:
-    if options.kind == CONTROL:
-        return control_schema()
-    if options.kind == STATE:
-        from rewake.spark.datasource.state.read import state_schema  # noqa: PLC0415 (slow)
-
-        return state_schema(describe(shards[0]))
-    return offered(*_stored(shards[0]))
-
-
-def _default_columns(options: ReadOptions, shards: tuple[Shard, ...]) -> pa.Schema:
-    """The columns of a read for which no schema is given."""
-    columns = _all_columns(options, shards)
+def _default_columns(options: ReadOptions, columns: pa.Schema) -> pa.Schema:
+    """The columns of a read for which no schema is given, of all that there are."""
     hidden = () if options.metadata or options.kind != "results" else METADATA
     names = options.columns or [name for name in columns.names if name not in hidden]
     if options.metadata and options.columns:
@@ -148,4 +136,4 @@ def _reader(options: ReadOptions, shards: tuple[Shard, ...]) -> Reader:
         descriptor = describe(shards[0])
         return ControlReader(shards, options, time_type(descriptor, shards[0].output))
     stored, time = _stored(shards[0])
-    return HistoryReader(shards, options, stored, offered(stored, time), time)
+    return HistoryReader(shards, options, stored, time)

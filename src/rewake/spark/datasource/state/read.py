@@ -42,7 +42,7 @@ from rewake.spark.datasource.state.windows import WindowLayout
 from rewake.spark.datasource.streams import Shard, time_type
 from rewake.spark.datasource.stretches import opened, shown_time
 
-__all__ = ["StateReader", "state_schema"]
+__all__ = ["StateReader"]
 
 
 def _layout(descriptor: Descriptor) -> StateLayout:
@@ -60,11 +60,6 @@ def _layout(descriptor: Descriptor) -> StateLayout:
     if isinstance(window, dict) and window.get("kind") == SessionWindow.kind:
         return SessionLayout(descriptor, described, given)
     return WindowLayout(descriptor, described, given)
-
-
-def state_schema(descriptor: Descriptor) -> pa.Schema:
-    """The columns of the state of the operator that made a log."""
-    return _layout(descriptor).schema
 
 
 # --- reading ---------------------------------------------------------------------------------
