@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+import strength
 from log_vocabulary import number_of, sample_turn
 
-import strength
 from rewake.log.writing.pipeline import Limits, State
 from rewake.model.errors import DamagedLog, Fenced, StorageFault
 from rewake.stores import create_log, open_log_reader, open_log_writer

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from rewake.model.errors import ArithmeticOverflow
@@ -180,12 +181,12 @@ class Accumulator(Protocol):
         """Set the state of parts, from the columns of a snapshot."""
 
 
-class _Columns:
-    """State columns and their identity values."""
+class StateColumns:
+    """State columns and their identity values; where that is a row, so is each value."""
 
-    def __init__(self, *identities: tuple[Any, Any]) -> None:
-        self._identities = [identity for _, identity in identities]
-        self._state = [np.zeros(0, dtype) for dtype, _ in identities]
+    def __init__(self, *identities: tuple[npt.DTypeLike, Any]) -> None:
+        self._identities = [np.array(identity, dtype) for dtype, identity in identities]
+        self._state = [np.zeros((0, *each.shape), each.dtype) for each in self._identities]
 
     def ensure(self, capacity: int) -> None:
         """Make room for part slots below `capacity`."""
@@ -196,15 +197,22 @@ class _Columns:
 
     def snapshot(self, slots: Array) -> list[Array]:
         """The state of parts, in columns."""
-        return [column[slots] for column in self._state]
+        columns: list[Array] = []
+        for state in self._state:
+            of_parts = [state] if state.ndim == 1 else list(state.T)
+            columns += [column[slots] for column in of_parts]
+        return columns
 
     def load(self, slots: Array, columns: Sequence[Array]) -> None:
         """Set the state of parts, from the columns of a snapshot."""
-        for column, loaded in zip(self._state, columns, strict=True):
-            column[slots] = loaded
+        rest = iter(columns)
+        for column in self._state:
+            places = column.T if column.ndim > 1 else [column]
+            for place in places:
+                place[slots] = next(rest)
 
 
-class SumAccumulator(_Columns):
+class SumAccumulator(StateColumns):
     """Sums; integers are exact, and checked for overflow."""
 
     def __init__(self, dtype: np.dtype[Any], column: str) -> None:
@@ -215,9 +223,7 @@ class SumAccumulator(_Columns):
         """See `Accumulator.run`."""
         (state,) = self._state
         out = np.empty(closings.total, state.dtype)
-        at, first, parts = closings.at, closings.first, closings.parts
-        checked = state.dtype.kind == "i"
-        if _run_sum(slots, values, at, first, parts, state, checked, out):
+        if _run_sum(slots, values, *closings, state, state.dtype.kind == "i", out):
             raise ArithmeticOverflow(
                 f"the sum of column {self._column!r} left the range of 64-bit integers in the "
                 f"stream event at position {position}; cast the column to a float upstream. "
@@ -226,7 +232,7 @@ class SumAccumulator(_Columns):
         return out
 
 
-class ExtremeAccumulator(_Columns):
+class ExtremeAccumulator(StateColumns):
     """Smallest or largest values."""
 
     def __init__(self, dtype: np.dtype[Any], *, largest: bool) -> None:
@@ -241,13 +247,11 @@ class ExtremeAccumulator(_Columns):
         """See `Accumulator.run`."""
         (state,) = self._state
         out = np.empty(closings.total, state.dtype)
-        at, first, parts = closings.at, closings.first, closings.parts
-        identity = state.dtype.type(self._identities[0])
-        _run_extreme(slots, values, at, first, parts, state, identity, self._sign, out)
+        _run_extreme(slots, values, *closings, state, self._identities[0][()], self._sign, out)
         return out
 
 
-class ArrivalAccumulator(_Columns):
+class ArrivalAccumulator(StateColumns):
     """Values that arrived first or last."""
 
     def __init__(self, dtype: np.dtype[Any], *, latest: bool) -> None:
@@ -258,12 +262,11 @@ class ArrivalAccumulator(_Columns):
         """See `Accumulator.run`."""
         state, arrived = self._state
         out = np.empty(closings.total, state.dtype)
-        at, first, parts = closings.at, closings.first, closings.parts
-        _run_arrival(slots, values, position, at, first, parts, state, arrived, self._latest, out)
+        _run_arrival(slots, values, position, *closings, state, arrived, self._latest, out)
         return out
 
 
-class MomentsAccumulator(_Columns):
+class MomentsAccumulator(StateColumns):
     """Sample variances."""
 
     def __init__(self) -> None:
@@ -272,6 +275,5 @@ class MomentsAccumulator(_Columns):
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
         """See `Accumulator.run`."""
         out = np.empty(closings.total, np.float64)
-        at, first, parts = closings.at, closings.first, closings.parts
-        _run_moments(slots, values, at, first, parts, *self._state, out)
+        _run_moments(slots, values, *closings, *self._state, out)
         return out

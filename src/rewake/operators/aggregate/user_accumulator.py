@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numba.core.errors import NumbaError, NumbaWarning
 from numba.cpython.unsafe.tuple import tuple_setitem
 
 from rewake.model.errors import UsageError
-from rewake.operators.aggregate.accumulators import Closings
+from rewake.operators.aggregate.accumulators import Closings, StateColumns
 from rewake.operators.aggregate.functions import UserDefined
 from rewake.operators.columns.arrays import Array, Int32s
 
@@ -30,7 +30,7 @@ class UserCodeFailed(Exception):
         self.error = error
 
 
-class UserAccumulator:
+class UserAccumulator(StateColumns):
     """State of a user's aggregate: one row of floats per part slot.
 
     With `skips`, a tuple for which `update` fails leaves the state as it was, and the failures of a
@@ -41,30 +41,21 @@ class UserAccumulator:
 
     def __init__(self, function: UserDefined, *, skips: bool = False) -> None:
         initial = tuple(float(value) for value in function.initial)
-        self._initial = np.array(initial)
-        self._state = np.zeros((0, self._initial.size))
+        super().__init__((np.float64, initial))
         self._kernel = compiled_kernel(function, initial)
         self._name = function.result_name()
         self._skips = skips
         self.failed: list[UserCodeFailed] = []
 
-    def ensure(self, capacity: int) -> None:
-        """Make room for part slots below `capacity`."""
-        if capacity > len(self._state):
-            larger = np.tile(self._initial, (capacity, 1))
-            larger[: len(self._state)] = self._state
-            self._state = larger
-
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
         """See `Accumulator.run`."""
         out = np.empty(closings.total, np.float64)
-        at, first, parts = closings.at, closings.first, closings.parts
         floats = values.astype(np.float64)
         progress = np.zeros(3, np.int64)
         self.failed = []
         while True:
             try:
-                self._kernel(slots, floats, at, first, parts, self._state, out, progress)
+                self._kernel(slots, floats, *closings, *self._state, out, progress)
             except Exception as error:
                 failure = UserCodeFailed(self._name, int(progress[_ROW]), error)
                 if not self._skips or not progress[_UPDATES]:
@@ -73,15 +64,6 @@ class UserAccumulator:
                 progress[_ROW] += 1
             else:
                 return out
-
-    def snapshot(self, slots: Array) -> list[Array]:
-        """The state of parts, in columns."""
-        return [self._state[slots, j] for j in range(self._initial.size)]
-
-    def load(self, slots: Array, columns: Sequence[Array]) -> None:
-        """Set the state of parts, from the columns of a snapshot."""
-        for j, column in enumerate(columns):
-            self._state[slots, j] = column
 
 
 def compiled_kernel(function: UserDefined, initial: tuple[float, ...]) -> Callable[..., None]:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import ArithmeticOverflow, DamagedFrame
-from rewake.operators.aggregate.accumulators import Closings
+from rewake.operators.aggregate.accumulators import Closings, StateColumns
 from rewake.operators.aggregate.wide_kernels import (
     run_decimal_extreme,
     run_decimal_sum,
@@ -43,41 +43,21 @@ __all__ = ["DecimalArrival", "DecimalExtreme", "DecimalSum", "TextArrival", "Tex
 
 _SPARE_BYTES = 1 << 20
 _NO_TEXT = (0, -1)
+_ZERO = (0, 0)
 
 
-class _Decimals:
-    """A decimal for each part."""
-
-    def __init__(self, identity: tuple[int, int]) -> None:
-        self._identity = np.array(identity, np.int64)
-        self._state: Int64s = np.zeros((0, 2), np.int64)
-
-    def ensure(self, capacity: int) -> None:
-        """Make room for part slots below `capacity`."""
-        self._state = grown(self._state, capacity, self._identity)
-
-    def snapshot(self, slots: Array) -> list[Array]:
-        """The state of parts, in columns."""
-        return [self._state[slots, 0], self._state[slots, 1]]
-
-    def load(self, slots: Array, columns: Sequence[Array]) -> None:
-        """Set the state of parts, from the columns of a snapshot."""
-        self._state[slots, 0], self._state[slots, 1] = columns
-
-
-class DecimalSum(_Decimals):
+class DecimalSum(StateColumns):
     """Sums, exact; one with more digits than the type of sums has is an error."""
 
     def __init__(self, column: DecimalColumn) -> None:
-        super().__init__((0, 0))
+        super().__init__((np.int64, _ZERO))
         self._column = column
         self._most = largest_and_smallest(column.sum_kind.precision)
 
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:
         """See `Accumulator.run`."""
         out = np.empty((closings.total, 2), np.int64)
-        at, first, parts = closings.at, closings.first, closings.parts
-        if run_decimal_sum(slots, values, at, first, parts, self._state, self._most, out):
+        if run_decimal_sum(slots, values, *closings, *self._state, self._most, out):
             raise ArithmeticOverflow(
                 f"the sum of column {self._column.name!r} has more digits than "
                 f"{self._column.sum_kind} holds in the stream event at position {position}; cast "
@@ -87,55 +67,35 @@ class DecimalSum(_Decimals):
         return out
 
 
-class DecimalExtreme(_Decimals):
+class DecimalExtreme(StateColumns):
     """Smallest or largest decimals."""
 
     def __init__(self, *, largest: bool) -> None:
         self._sign = -1 if largest else 1
-        super().__init__(halves(-(2**127) if largest else 2**127 - 1))
+        super().__init__((np.int64, halves(-(2**127) if largest else 2**127 - 1)))
 
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:  # noqa: ARG002
         """See `Accumulator.run`."""
         out = np.empty((closings.total, 2), np.int64)
-        at, first, parts = closings.at, closings.first, closings.parts
         run_decimal_extreme(
-            slots, values, at, first, parts, self._state, self._identity, self._sign, out
+            slots, values, *closings, *self._state, *self._identities, self._sign, out
         )
         return out
 
 
-class DecimalArrival(_Decimals):
+class DecimalArrival(StateColumns):
     """Decimals that arrived first or last."""
 
     def __init__(self, *, latest: bool) -> None:
-        super().__init__((0, 0))
-        self._arrived = np.zeros(0, np.int64)
+        super().__init__((np.int64, _ZERO), (np.int64, 0))
         self._latest = latest
-
-    def ensure(self, capacity: int) -> None:
-        """Make room for part slots below `capacity`."""
-        super().ensure(capacity)
-        self._arrived = grown(self._arrived, capacity)
 
     def run(self, slots: Int32s, values: Array, position: int, closings: Closings) -> Array:
         """See `Accumulator.run`."""
         out = np.empty((closings.total, 2), np.int64)
-        at, first, parts = closings.at, closings.first, closings.parts
-        state, arrived = self._state, self._arrived
-        run_pair_arrival(
-            slots, values, position, at, first, parts, state, arrived, self._identity, self._latest,
-            out,
-        )  # fmt: skip
+        identity, latest = self._identities[0], self._latest
+        run_pair_arrival(slots, values, position, *closings, *self._state, identity, latest, out)
         return out
-
-    def snapshot(self, slots: Array) -> list[Array]:
-        """The state of parts, in columns."""
-        return [*super().snapshot(slots), self._arrived[slots]]
-
-    def load(self, slots: Array, columns: Sequence[Array]) -> None:
-        """Set the state of parts, from the columns of a snapshot."""
-        super().load(slots, columns[:2])
-        self._arrived[slots] = columns[2]
 
 
 class _Texts:
@@ -210,8 +170,7 @@ class TextExtreme(_Texts):
         """See `Accumulator.run`."""
         pairs = self._admitted(values)
         out = np.empty((closings.total, 2), np.int64)
-        at, first, parts = closings.at, closings.first, closings.parts
-        run_text_extreme(slots, pairs, at, first, parts, self._state, self._arena, self._sign, out)
+        run_text_extreme(slots, pairs, *closings, self._state, self._arena, self._sign, out)
         return self._texts(out)
 
 
@@ -232,11 +191,9 @@ class TextArrival(_Texts):
         """See `Accumulator.run`."""
         pairs = self._admitted(values)
         out = np.empty((closings.total, 2), np.int64)
-        at, first, parts = closings.at, closings.first, closings.parts
-        state, arrived = self._state, self._arrived
         run_pair_arrival(
-            slots, pairs, position, at, first, parts, state, arrived, self._identity, self._latest,
-            out,
+            slots, pairs, position, *closings, self._state, self._arrived, self._identity,
+            self._latest, out,
         )  # fmt: skip
         return self._texts(out)
 

@@ -66,6 +66,33 @@ def dtype_of(kind: pa.DataType) -> np.dtype[Any] | None:
     return None
 
 
+def is_large(kind: pa.DataType) -> bool:
+    """Whether texts or bytes of a type are counted in 64 bits."""
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is of texts or bytes of any length."""
+    return bool(is_large(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def text_view(array: pa.Array) -> tuple[Array, Bytes]:
+    """Where texts end (one before the first), and the bytes, without a copy."""
+    dtype = np.dtype(np.int64 if is_large(array.type) else np.int32)
+    _, places, data = array.buffers()
+    if places is None or not len(array):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    ends = np.frombuffer(places, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    return ends, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def text_array(kind: pa.DataType, ends: Int64s, data: Bytes, valid: Array | None) -> pa.Array:
+    """Texts of a type, from where they end and their bytes."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    places = pa.py_buffer(ends if is_large(kind) else ends.astype(np.int32))
+    return pa.Array.from_buffers(kind, ends.size - 1, [bits, places, pa.py_buffer(data)])
+
+
 def values_view(array: pa.Array, dtype: npt.DTypeLike) -> Array:
     """The value buffer of a fixed-width Arrow array as numpy, without a copy."""
     kind = np.dtype(dtype)

@@ -27,7 +27,10 @@ from rewake.operators.columns.arrays import (
     Int64s,
     arrow_array,
     dtype_of,
+    is_text,
     spared,
+    text_array,
+    text_view,
     values_view,
 )
 from rewake.operators.columns.key_tables import BytesTable, IntegerTable
@@ -38,13 +41,7 @@ SPARE_KEYS = 65_536
 
 
 def _is_variable(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_decimal128(kind)
-    )
+    return is_text(kind) or bool(pa.types.is_decimal128(kind))
 
 
 class KeyColumn:
@@ -98,21 +95,13 @@ class KeyColumn:
         if pa.types.is_decimal128(self.kind):
             values = values_view(array, f"V{_DECIMAL_BYTES}")
             return np.arange(len(array) + 1) * _DECIMAL_BYTES, values.view(np.uint8)
-        wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
-        kind = np.dtype(np.int64 if wide else np.int32)
-        _, offsets, data = array.buffers()
-        ends = np.frombuffer(offsets, kind, len(array) + 1, array.offset * kind.itemsize)
-        values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        return ends, values
+        return text_view(array)
 
     def from_bytes(self, offsets: Int64s, data: Bytes, valid: Array | None) -> pa.Array:
         """The Arrow column of these values; a null has no bytes."""
         if pa.types.is_decimal128(self.kind):
             return self._decimals(offsets, data, valid)
-        wide = pa.types.is_large_string(self.kind) or pa.types.is_large_binary(self.kind)
-        ends = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
-        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        return pa.Array.from_buffers(self.kind, offsets.size - 1, [bits, ends, pa.py_buffer(data)])
+        return text_array(self.kind, offsets, data, valid)
 
     def _decimals(self, offsets: Int64s, data: Bytes, valid: Array | None) -> pa.Array:
         present = np.ones(offsets.size - 1, np.bool_) if valid is None else valid

@@ -11,7 +11,17 @@ import pyarrow as pa
 
 from rewake.model.errors import ArithmeticOverflow, SchemaMismatch
 from rewake.operators.aggregate.wide_kernels import averages
-from rewake.operators.columns.arrays import Array, Bytes, Int64s, arrow_array, values_view
+from rewake.operators.columns.arrays import (
+    Array,
+    Bytes,
+    Int64s,
+    arrow_array,
+    is_large,
+    is_text,
+    text_array,
+    text_view,
+    values_view,
+)
 from rewake.operators.columns.values import ValueColumn
 
 __all__ = [
@@ -134,33 +144,12 @@ class TextColumn(_WideColumn):
     def to_arrow(self, values: TextValues, valid: Array | None) -> pa.Array:  # type: ignore[override]
         """Aggregated values as a column of the original type."""
         offsets, data = values
-        wide = _is_large(self.kind)
-        if not wide and data.size > np.iinfo(np.int32).max:
+        if not is_large(self.kind) and data.size > np.iinfo(np.int32).max:
             raise SchemaMismatch(
                 f"column {self.name!r}: the texts of a turn's results are too long for "
                 f"{self.kind}; cast it to its large form upstream, or use smaller stream events"
             )
-        ends = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
-        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        return pa.Array.from_buffers(self.kind, offsets.size - 1, [bits, ends, pa.py_buffer(data)])
-
-
-def text_view(array: pa.Array) -> TextValues:
-    """Where the values of a string or binary column end, and its bytes, without a copy."""
-    dtype = np.dtype(np.int64 if _is_large(array.type) else np.int32)
-    _, places, data = array.buffers()
-    if not len(array) or places is None:
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    ends = np.frombuffer(places, dtype, len(array) + 1, array.offset * dtype.itemsize)
-    return ends, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-
-
-def _is_large(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(_is_large(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
+        return text_array(self.kind, offsets, data, valid)
 
 
 def value_column(field: pa.Field, place: int) -> ValueColumn:
@@ -168,4 +157,4 @@ def value_column(field: pa.Field, place: int) -> ValueColumn:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_decimal128(kind):
         return DecimalColumn(field, place)
-    return TextColumn(field, place) if _is_text(kind) else ValueColumn(field, place)
+    return TextColumn(field, place) if is_text(kind) else ValueColumn(field, place)

@@ -25,7 +25,11 @@ from rewake.operators.columns.arrays import (
     arrow_array,
     dtype_of,
     grown,
+    is_large,
+    is_text,
     spared,
+    text_array,
+    text_view,
     values_view,
     with_room,
 )
@@ -174,21 +178,19 @@ class _BytesColumn:
         return self._arrow(*self._gathered(slots), self._valid[slots])
 
     def _arrow(self, offsets: Int64s, data: Bytes, valid: Array) -> pa.Array:
-        bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
         ends = offsets // self._item.itemsize
-        types = pa.types
-        wide = types.is_large_string(self._kind) or types.is_large_binary(self._kind)
-        places = pa.py_buffer(ends if wide else ends.astype(np.int32))
-        count = offsets.size - 1
-        if not wide and int(ends[-1]) > np.iinfo(np.int32).max:
+        if not is_large(self._kind) and int(ends[-1]) > np.iinfo(np.int32).max:
             raise SchemaMismatch(
                 f"state {self._field.name!r}: the values of a turn's keys are too long for "
                 f"{self._kind}; use its large form, or smaller stream events"
             )
-        if types.is_list(self._kind):
-            values = arrow_array(data.view(self._item), self._kind.value_type)
-            return pa.Array.from_buffers(self._kind, count, [bits, places], children=[values])
-        return pa.Array.from_buffers(self._kind, count, [bits, places, pa.py_buffer(data)])
+        flags = None if valid.all() else valid
+        if not pa.types.is_list(self._kind):
+            return text_array(self._kind, ends, data, flags)
+        bits = None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+        places = pa.py_buffer(ends.astype(np.int32))
+        values = arrow_array(data.view(self._item), self._kind.value_type)
+        return pa.Array.from_buffers(self._kind, ends.size - 1, [bits, places], children=[values])
 
     def _bytes_of(self, array: pa.Array) -> tuple[Int64s, Bytes]:
         """Where values start and end in which bytes."""
@@ -197,13 +199,8 @@ class _BytesColumn:
                 raise SchemaMismatch(f"state {self._field.name!r}: a list must not hold nulls")
             data = values_view(array.values, self._item).view(np.uint8)
             return array.offsets.to_numpy().astype(np.int64) * self._item.itemsize, data
-        types = pa.types
-        wide = types.is_large_string(self._kind) or types.is_large_binary(self._kind)
-        dtype = np.dtype(np.int64 if wide else np.int32)
-        _, places, values = array.buffers()
-        ends = np.frombuffer(places, dtype, len(array) + 1, array.offset * dtype.itemsize)
-        found = np.zeros(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)
-        return ends.astype(np.int64), found
+        ends, data = text_view(array)
+        return ends.astype(np.int64), data
 
     def put(self, slots: Array, values: pa.Array) -> None:
         if not len(values):
@@ -271,8 +268,7 @@ def _column_of(field: StateField) -> _Column:
         item = dtype_of(kind.value_type)
         if item is not None and not types.is_boolean(kind.value_type):
             return _BytesColumn(field, item)
-    text = types.is_string(kind) or types.is_large_string(kind)
-    if text or types.is_binary(kind) or types.is_large_binary(kind):
+    if is_text(kind):
         return _BytesColumn(field, np.dtype(np.uint8))
     raise SchemaMismatch(
         f"state {field.name!r} cannot be of type {kind}; numbers, booleans, dates, times, strings, "
