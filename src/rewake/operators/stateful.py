@@ -170,6 +170,10 @@ class KeyedOperator(StatefulOperator, Protocol):
     late_schema: pa.Schema
 
     @property
+    def spec(self) -> StatefulSpec:
+        """What it computes."""
+
+    @property
     def input_schema(self) -> pa.Schema:
         """The columns of stream events."""
 

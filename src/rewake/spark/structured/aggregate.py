@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rewake.graph.promised import RECOVER_WITHIN
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import (
     AggregateFunction,
@@ -51,6 +52,9 @@ def aggregate(
     slack: str | int | None = None,
     timeout: str | int | None = None,
     null_keys: str = "group",
+    route_late: bool = False,
+    on_error: str = "stop",
+    recover_within: str | None = RECOVER_WITHIN,
     order_by: Columns | bool | None = None,
     shards: int | None = None,
     name: str | None = None,
@@ -65,7 +69,10 @@ def aggregate(
     column `time`, where there is one); `order_by=False` takes them as they come.  `listen` is the
     address under which an executor's shard host is reached, for executors on several machines.
     `gaps="allow"` is for queries in which Spark leaves out batches of which it knows that they are
-    empty.  The rest is as in `Stream.aggregate`.
+    empty.  With `route_late`, rows that come too late are among the results, in a column `_late`;
+    rows that a function fails for are so with `on_error="divert"`, in `_dead`.  `recover_within` is
+    how long the loss of a shard's host may cost beyond its restart.  The rest is as in
+    `Stream.aggregate`.
     """
     asked = asked_for(
         count, functions,
@@ -80,6 +87,8 @@ def aggregate(
         slack=slack or 0,
         timeout=timeout,
         null_keys="group" if null_keys == "drop" else null_keys,
+        route_late=route_late,
+        on_error=on_error,
     )
     called = named(name, at, "aggregate")
     _check_functions(called, spec)
@@ -95,6 +104,7 @@ def aggregate(
         gaps=gaps,
         slack_said=slack is not None,
         drop_null_keys=null_keys == "drop",
+        recover_within=recover_within,
     ).transform()
 
 
@@ -104,8 +114,10 @@ def _described(spec: WindowedSpec) -> dict[str, Any]:
     return described if spec.kind == AggregateSpec.kind else described | {"kind": spec.kind}
 
 
-def _read_by(spec: WindowedSpec) -> tuple[str, ...]:
-    """The columns that it reads."""
+def _read_by(spec: WindowedSpec) -> tuple[str, ...] | None:
+    """The columns that it reads; None for all of them, where rows are handed out as they came."""
+    if spec.route_late or spec.further_outputs:
+        return None
     read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     return tuple(dict.fromkeys(each for each in read if each))
 
