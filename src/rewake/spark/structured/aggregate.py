@@ -78,23 +78,21 @@ def aggregate(
         count, functions,
         avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
     )  # fmt: skip
-    _check_slack(slack)
     spec = windowed(
         listed(by),
         window,
         asked,
         time=time,
-        slack=slack or 0,
+        slack=_checked_slack(slack),
         timeout=timeout,
         null_keys="group" if null_keys == "drop" else null_keys,
         route_late=route_late,
         on_error=on_error,
     )
     called = named(name, at, "aggregate")
-    _check_functions(called, spec)
     return Hosting(
         spec=spec,
-        described=_described(spec),
+        described=_described(called, spec),
         reads=_read_by(spec),
         at=os.path.abspath(local_path(at)),
         name=called,
@@ -108,8 +106,9 @@ def aggregate(
     ).transform()
 
 
-def _described(spec: WindowedSpec) -> dict[str, Any]:
+def _described(name: str, spec: WindowedSpec) -> dict[str, Any]:
     """The spec as JSON values; plain aggregates are what they were before there were others."""
+    _check_functions(name, spec)
     described = spec.describe()
     return described if spec.kind == AggregateSpec.kind else described | {"kind": spec.kind}
 
@@ -122,12 +121,13 @@ def _read_by(spec: WindowedSpec) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(each for each in read if each))
 
 
-def _check_slack(slack: str | int | None) -> None:
+def _checked_slack(slack: str | int | None) -> str | int:
     if slack is not None and goes_by_watermarks(slack):
         raise UsageError(
             f"slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows do not have: "
             "give a duration"
         )
+    return slack or 0
 
 
 def _check_functions(name: str, spec: WindowedSpec) -> None:
