@@ -23,7 +23,7 @@ with local_session() as spark:
     while not writing.lastProgress or writing.lastProgress["batchId"] < 6:  # until now
         writing.awaitTermination(0.1)
 
-    hour = {"fromTime": (now - timedelta(hours=1)).isoformat(), "toTime": now.isoformat()}
+    hour = {"begin": (now - timedelta(hours=1)).isoformat(), "end": now.isoformat()}
     history = spark.read.format("rewake").options(**hour).load(f"{folder}/purchases")
     history.createOrReplaceTempView("last_hour")
     spark.sql("""

@@ -10,7 +10,7 @@ from drill_vocabulary import PATIENCE_SECONDS, Drill, Reader, until, verdict
 
 import rewake
 from rewake import ItemStream
-from rewake.model.errors import OperatingFault
+from rewake.model.errors import OperatingFault, UsageError
 from rewake.net.clients.client import Subscription
 from rewake.net.clients.producer import Producer
 
@@ -36,11 +36,89 @@ def test_a_subscriber_by_folder_that_comes_after_the_end_reads_the_log(tmp_path:
     with Drill(tmp_path) as drill:
         drill.finish()
         until(lambda: not drill.running.running)
-        schema = drill.results().schema
-        late = Reader(rewake.subscribe(tmp_path / "query", "averages", schema, name="late"))
+        late = Reader(rewake.subscribe(tmp_path / "query", "averages", name="late"))
         until(lambda: late.ended)
         late.leave()
     assert pa.Table.from_batches(late.batches).equals(drill.results())
+
+
+def test_a_live_subscriber_whose_driver_has_left_gets_to_the_end(tmp_path: Path) -> None:
+    """The folder says that all has been processed; so what is in the log is all."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.5)
+        live = rewake.subscribe(tmp_path / "query", "averages", name="live")
+        first = live.read(PATIENCE_SECONDS)
+        drill.finish()
+        drill.running.await_end()
+    assert first is not None
+    rest = [event.batch for event in live]
+    live.close()
+    assert pa.Table.from_batches([first.batch, *rest]).equals(drill.results())
+
+
+def test_a_subscriber_whose_driver_was_stopped_hears_of_it(tmp_path: Path) -> None:
+    """The stream has not come to its end: it goes on when the query is started again."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.5)
+        live = rewake.subscribe(tmp_path / "query", "averages", name="live")
+        assert live.read(PATIENCE_SECONDS) is not None
+    with live, pytest.raises(OperatingFault):
+        list(live)
+
+
+def test_a_subscriber_begins_where_it_says(tmp_path: Path) -> None:
+    """At what there is, at what comes, at a position or at a time: in the words of sources."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.5)
+        until(lambda: drill.results().num_rows > 0)
+        end = drill.results().num_rows
+        latest = Reader(drill.running.subscribe("averages", begin="latest", name="latest"))
+        whole = Reader(drill.running.subscribe("averages", begin="earliest", name="earliest"))
+        some = Reader(drill.running.subscribe("averages", begin=7, name="some"))
+        until(lambda: whole.rows >= end and some.rows > 0)
+        with (
+            pytest.raises(UsageError, match="no event time"),
+            drill.running.subscribe("averages", begin="time 17") as timed,
+        ):
+            timed.read(PATIENCE_SECONDS)
+        drill.finish()
+        for reader in (latest, whole, some):
+            until(lambda reader=reader: reader.ended)
+            reader.leave()
+        over = Reader(drill.running.subscribe("averages", begin="latest", name="over"))
+        until(lambda: over.ended)
+        over.leave()
+    rows = drill.results()
+    assert pa.Table.from_batches(whole.batches).equals(rows)
+    assert pa.Table.from_batches(some.batches).equals(rows.slice(7))
+    assert 0 < latest.rows <= rows.num_rows - end
+    assert pa.Table.from_batches(latest.batches).equals(rows.slice(rows.num_rows - latest.rows))
+    assert over.rows == 0
+
+
+def test_a_source_that_follows_a_stream_ends_with_it(tmp_path: Path) -> None:
+    """A query that reads what another writes comes to its end when that has, and not before."""
+    with Drill(tmp_path) as drill:
+        drill.flow(0.5)
+        until(lambda: drill.results().num_rows > 0)
+        query = rewake.Query("behind")
+        followed = rewake.StreamSource(tmp_path / "query" / "nodes" / "averages")
+        query.source("averages", followed).filter("item_id >= 0").to_stream("same")
+        with rewake.start_processes(query, tmp_path / "behind") as behind:
+            with behind.subscribe("same") as same:
+                seen = [same.read(PATIENCE_SECONDS)]
+                assert behind.active
+                drill.finish()
+                seen += list(same)
+            assert behind.await_end(PATIENCE_SECONDS)
+    found = pa.Table.from_batches([event.batch for event in seen if event is not None])
+    assert found.equals(drill.results())
+
+
+def test_a_stream_that_a_query_does_not_have_is_named(tmp_path: Path) -> None:
+    """Before anybody connects, with those that there are."""
+    with Drill(tmp_path), pytest.raises(UsageError, match=r"'average'; did you mean 'averages'"):
+        rewake.subscribe(tmp_path / "query", "average")
 
 
 def test_a_subscriber_without_a_folder_hears_that_the_query_is_over(tmp_path: Path) -> None:
@@ -61,7 +139,7 @@ def test_a_subscriber_that_returns_goes_on_where_it_was(tmp_path: Path) -> None:
     with Drill(tmp_path) as drill:
         parts, position = [], 0
         for step in range(1, 5):
-            reader = Reader(drill.running.subscribe("averages", position=position, name="guest"))
+            reader = Reader(drill.running.subscribe("averages", begin=position, name="guest"))
             drill.flow(0.2 * step)
             until(lambda reader=reader: reader.rows > 0)
             position = reader.leave()
@@ -69,7 +147,7 @@ def test_a_subscriber_that_returns_goes_on_where_it_was(tmp_path: Path) -> None:
             if step % 2:
                 drill.kill("averages")
                 drill.back("averages", step // 2 + 2)
-        reader = Reader(drill.running.subscribe("averages", position=position, name="guest"))
+        reader = Reader(drill.running.subscribe("averages", begin=position, name="guest"))
         drill.finish()
         until(lambda: reader.ended)
         reader.leave()
@@ -82,7 +160,7 @@ def test_a_position_that_no_log_has_is_an_error_of_the_client_alone(tmp_path: Pa
     """The query does not mind."""
     with Drill(tmp_path) as drill:
         drill.flow(0.3)
-        confused = Reader(drill.running.subscribe("averages", position=10**12, name="confused"))
+        confused = Reader(drill.running.subscribe("averages", begin=10**12, name="confused"))
         until(lambda: confused.error is not None)
         with pytest.raises(OperatingFault, match="cannot be read from position 1000000000000: "):
             confused.leave()

@@ -10,6 +10,7 @@ import pytest
 
 import rewake
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.net.clients.client import Subscription
 
 COLUMNS = pa.schema(
     [("order", pa.string()), ("amount", pa.decimal128(10, 2)), ("at", pa.timestamp("ms"))]
@@ -75,9 +76,9 @@ def test_who_reads_with_other_columns_is_refused(tmp_path: Path) -> None:
     with rewake.start_processes(orders(), tmp_path) as running:
         running.await_start()
         with pytest.raises(SchemaMismatch, match=r"'amount' is decimal128\(10, 4\)"):
-            rewake.subscribe(tmp_path, "kept", other)
-        with rewake.subscribe(tmp_path, "kept", COLUMNS):
-            pass
+            Subscription(running.endpoint, "kept", other)
+        with rewake.subscribe(tmp_path, "kept") as kept:
+            assert kept.schema == COLUMNS
     with pytest.raises(SchemaMismatch, match="leave schema= out"):
         rewake.StreamSource(tmp_path / "nodes" / "orders", schema=other)
 

@@ -93,7 +93,7 @@ def test_a_query_starts_where_it_is_told(
     nats_address: str, stream: str, starting: str, first: int
 ) -> None:
     """From the first, from what comes later, or from a sequence."""
-    source = reader(nats_address, stream, startingFrom=starting, partitions="2")
+    source = reader(nats_address, stream, begin=starting, partitions="2")
     start = source.initialOffset()
     publish(nats_address, stream, numbers(5, 8))
     end = source.latestOffset(start, source.getDefaultReadLimit())
@@ -136,7 +136,7 @@ def test_a_stream_that_lost_what_was_not_read_is_refused(nats_address: str, stre
         ({"servers": "a"}, "needs the option 'stream'"),
         ({"servers": "a", "stream": "b", "subjcet": "c"}, "did you mean 'subject'?"),
         ({"servers": "a", "stream": "b", "maxRowsPerTrigger": "0"}, "a whole number from 1"),
-        ({"servers": "a", "stream": "b", "startingFrom": "then"}, "earliest, latest or a whole"),
+        ({"servers": "a", "stream": "b", "begin": "then"}, "earliest, latest or a whole"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, str], words: str) -> None:

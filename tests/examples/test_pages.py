@@ -12,9 +12,9 @@ PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "server
 PAGE = ROOT / "docs" / "guides" / "gallery.md"
 
 
-def test_there_are_five_programs() -> None:
-    """Four and a notebook."""
-    assert len(PROGRAMS) == 4
+def test_there_are_seven_programs() -> None:
+    """Six and a notebook."""
+    assert len(PROGRAMS) == 6
     assert (EXAMPLES / "tour.ipynb").is_file()
 
 

@@ -57,6 +57,8 @@ def gallery(postgres_address: str, tmp_path_factory: pytest.TempPathFactory) -> 
         sql_on_the_last_hour=[],
         exactly_once_into_postgres=["--postgres", postgres_address],
         exactly_once_into_delta=[],
+        sessions_that_survive=[],
+        orders_and_payments=[],
     )
     return Gallery(folder, printed, postgres_address)
 
@@ -85,6 +87,22 @@ def test_sql_sees_the_last_hour_alone(gallery: Gallery) -> None:
     rows = table(gallery.printed["sql_on_the_last_hour"])
     assert [row[:3] for row in rows] == [[str(item), "2000", "96"] for item in range(5)]
     assert {len(row[3]) for row in rows} == {len("12:34")}
+
+
+def test_visits_survive_the_death_of_the_node_that_has_them(gallery: Gallery) -> None:
+    """Every click is in one of them, and it was another attempt that closed the last."""
+    printed = gallery.printed["sessions_that_survive"]
+    assert " visits with 40,000 of 40,000 clicks, attempt " in printed
+    assert not printed.endswith("attempt 1\n")
+
+
+def test_orders_meet_their_payments_on_nodes(gallery: Gallery) -> None:
+    """Each order once, nine of ten with a payment."""
+    rows = [[int(cell) for cell in row] for row in table(gallery.printed["orders_and_payments"])]
+    paid = [[n for n in range(1_000) if n % 5 == shop and n % 10] for shop in range(5)]
+    assert rows == [
+        [shop, 200, len(paid[shop]), sum(n % 97 for n in paid[shop])] for shop in range(5)
+    ]
 
 
 def averages_in_postgres(address: str) -> tuple[Any, ...] | None:

@@ -14,11 +14,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "drill"))
 from mirrored import Mirrored
 
 from rewake.graph.query import Query
+from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
 from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
 from rewake.operators.windows.specs import count_window
-from rewake.recovery.eventual.engine import result_batch
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.connectors import ListSource
 from rewake.sim.world import World

@@ -50,3 +50,15 @@ def fails(_item: int, tuples: pa.RecordBatch, state: dict[str, Any]) -> tuple[An
     if 96 in tuples.column("price").to_pylist():
         raise ValueError("too dear")
     return [], state
+
+
+COUNTED = pa.schema([("item", pa.int64()), ("n", pa.int64())])
+TOO_DEAR = 90
+
+
+def counted(item: int, tuples: pa.RecordBatch, state: dict[str, Any]) -> tuple[Any, ...]:
+    """How many rows an item has had, in batches in which none was too dear."""
+    if max(tuples.column("price").to_pylist()) >= TOO_DEAR:
+        raise ValueError("too dear")
+    n = state["n"] + tuples.num_rows
+    return [{"item": item, "n": n}], {"n": n}

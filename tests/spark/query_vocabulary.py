@@ -65,7 +65,7 @@ def read_some(query: RunningQuery, drill: ItemDrill, rows: int, position: int = 
     query.await_start()
     fire(Path(str(drill.gun)))
     batches: list[pa.RecordBatch] = []
-    with query.subscribe("averages", position=position) as averages:
+    with query.subscribe("averages", begin=position) as averages:
         while sum(each.num_rows for each in batches) < rows:
             event = averages.read(30.0)
             if event is None:

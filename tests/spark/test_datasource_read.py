@@ -168,7 +168,7 @@ def test_rows_that_left_at_the_end_have_no_time_for_spark_either(
         20, 20, 10, 20, 10, 20, 10, 30, 20, 10, 10
     ]  # fmt: skip
     assert load(spark, folder, asOf="2026-01-01").count() == 40
-    assert load(spark, folder, fromTime="2026-01-01").count() == 0
+    assert load(spark, folder, begin="2026-01-01").count() == 0
 
 
 def test_a_filter_that_is_taken_over_is_not_evaluated_again(
@@ -185,7 +185,7 @@ def test_time_travel_and_places(spark: "SparkSession", stream: Path) -> None:
     """As of a time, a position range, and which rows are where."""
     past = load(spark, stream, asOf="1970-01-01T00:01:39Z")
     assert sorted(row.id for row in past.collect()) == list(range(100))
-    some = load(spark, stream, fromPosition=10, toPosition=12, metadata="true")
+    some = load(spark, stream, begin=10, end=12, metadata="true")
     found = [(row.id, row._shard, row._position) for row in some.collect()]
     assert sorted(found) == [(10, 0, 10), (11, 0, 11), (60, 1, 10), (61, 1, 11)]
     chosen = spark.read.format("rewake").schema("at timestamp, _position long").load(str(stream))
@@ -264,7 +264,7 @@ def test_a_first_batch_that_was_not_done_is_done_again_with_the_same_rows(
     spark: "SparkSession", stream: Path, tmp_path: Path
 ) -> None:
     """Spark forgets where the query began; the end of the batch knows."""
-    query = start(spark, stream, tmp_path, {"processingTime": "0 seconds"}, startingFrom="latest")
+    query = start(spark, stream, tmp_path, {"processingTime": "0 seconds"}, begin="latest")
     try:
         until_batch(query, 0)
         append(stream, 1000, 100)
@@ -279,7 +279,7 @@ def test_a_first_batch_that_was_not_done_is_done_again_with_the_same_rows(
         if path.name.strip(".").removesuffix(".crc") != "0":
             path.unlink()
     append(stream, 1100, 100)
-    run(spark, stream, tmp_path, startingFrom="latest")
+    run(spark, stream, tmp_path, begin="latest")
     assert ids(spark, tmp_path) == list(range(1000, 1200))
 
 
@@ -295,11 +295,11 @@ def until_batch(query: "StreamingQuery", batch: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fromPositon": 1}, "UsageError: there is no option 'fromposition'; did you mean"),
+        ({"begins": 1}, "UsageError: there is no option 'begins'; did you mean"),
         ({"kind": "windows"}, "UsageError: kind='windows'; give results, control or state"),
         ({"columns": "nowhere"}, "SchemaMismatch: there is no column 'nowhere'; there are id"),
-        ({"fromTime": "noon"}, "UsageError: fromTime='noon'; give a time such as"),
-        ({"startingFrom": "latest"}, "UsageError: option startingFrom is for streaming reads"),
+        ({"begin": "noon"}, "UsageError: begin='noon'; give 'earliest'"),
+        ({"maxRowsPerTrigger": "1"}, "UsageError: option maxRowsPerTrigger is for streaming reads"),
         ({"stream": "items"}, "UsageError: .* is not the folder of a query"),
     ],
 )
@@ -338,9 +338,9 @@ print(type(session).__module__)
 print(load(session, folder / "stream").where("id >= 990").count())
 print(load(session, folder / "stream", kind="control").count())
 try:
-    load(session, folder / "stream", fromPositon="1").collect()
+    load(session, folder / "stream", begins="1").collect()
 except Exception as error:
-    print("did you mean 'fromPosition'?" in str(error))
+    print("did you mean 'begin'?" in str(error))
 run(session, folder / "stream", folder, maxRowsPerTrigger=300)
 append(folder / "stream", 1000, 100)
 run(session, folder / "stream", folder, maxRowsPerTrigger=300)

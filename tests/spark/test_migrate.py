@@ -89,7 +89,7 @@ def test_an_aggregate_is_added_by_reading_the_stream_again(spark, tmp_path: Path
     items.coalesce(1).sortWithinPartitions("seq").write.format("rewake").mode("append").save(stream)
 
     def computed(place: str, **functions: str) -> list[tuple]:
-        rows = spark.readStream.format("rewake").option("startingFrom", "earliest").load(stream)
+        rows = spark.readStream.format("rewake").option("begin", "earliest").load(stream)
         name = place.replace("-", "_")
         frame = rows.transform(averages(tmp_path, at=tmp_path / place, **functions))
         query = (

@@ -49,7 +49,7 @@ PUBLIC = {
     "read_parts": rewake.read_parts,
     "start": lambda path: rewake.start(query(), path),
     "start_processes": lambda path: rewake.start_processes(query(), path),
-    "subscribe": lambda path: rewake.subscribe(path, "out", SCHEMA),
+    "subscribe": lambda path: rewake.subscribe(path, "out"),
     "produce": lambda path: rewake.produce(path, "in"),
 }
 WITHIN = {

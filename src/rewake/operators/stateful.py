@@ -229,6 +229,9 @@ def open_slots(operator: StatefulOperator) -> Int32s:
 class KeyedOperator(StatefulOperator):
     """An operator each of whose parts belongs to one key: it can be divided into shards."""
 
+    # What it computes.
+    spec: StatefulSpec
+
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
         # The columns of late tuples.

@@ -67,7 +67,7 @@ def test_a_drill_prints_its_figures_for_a_program(tmp_path: Path) -> None:
     log = tmp_path / "query" / "nodes" / "averages"
     shown = rewake("inspect", "log", log).stdout
     assert "avg(item_price), max(item_time) by item_id over windows of 10 tuples" in shown
-    stream = StreamSource(log, from_=0, follow=False).open(0, 1)
+    stream = StreamSource(log, begin=0, follow=False).open(0, 1)
     rows = 0
     while (event := stream.read(0.0)) is not None:
         rows += event.batch.num_rows

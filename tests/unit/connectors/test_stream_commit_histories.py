@@ -26,9 +26,11 @@ from rewake.connectors.streams.commit import StreamCommit
 from rewake.connectors.streams.commit_logs import read_concluded
 from rewake.connectors.streams.folder import StreamFolder, open_stream
 from rewake.connectors.streams.manifest import BatchPart
+from rewake.connectors.streams.source import StreamSource
 from rewake.log.frame import SectionKind, TurnRecord
 from rewake.model.errors import HistoryMismatch
 from rewake.spark.datasource.staging import stage
+from rewake.spark.datasource.streams import find_shards
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
 SHARDS = range(3)
@@ -50,6 +52,23 @@ def put_back(source: Path, target: Path, shard: int) -> None:
     name = f"shard-{shard:04d}"
     shutil.rmtree(target / name)
     shutil.copytree(source / name, target / name)
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+def test_who_reads_a_stream_of_mixed_shards_is_told(
+    stream: StreamFolder, tmp_path: Path, shard: int
+) -> None:
+    """By a source and by a DataFrame, with the folder that is not as it was left."""
+    commit(stream.path, 0, 1)
+    shutil.copytree(stream.path, tmp_path / "older")
+    commit(stream.path, 2, 3)
+    shutil.copytree(stream.path, tmp_path / "right")
+    put_back(tmp_path / "older", stream.path, shard)
+    for read in (StreamSource, find_shards):
+        with pytest.raises(HistoryMismatch, match="are not of one history"):
+            read(str(stream.path))
+    put_back(tmp_path / "right", stream.path, shard)
+    assert len(StreamSource(stream.path).shards) == len(find_shards(str(stream.path))) == 3
 
 
 @pytest.mark.parametrize("shard", SHARDS)

@@ -21,6 +21,7 @@ from rewake.connectors.streams.commit import StreamCommit
 from rewake.connectors.streams.folder import create_stream, open_stream
 from rewake.connectors.streams.source import StreamSource
 from rewake.model.errors import (
+    DamagedLog,
     LogExists,
     LogInUse,
     SchemaMismatch,
@@ -64,6 +65,25 @@ def test_what_cannot_be_a_stream_is_refused(tmp_path: Path) -> None:
     held.close()
 
 
+def test_a_stream_whose_manifest_was_deleted_is_not_made_again(
+    committer: StreamCommit,
+) -> None:
+    """Another number of shards would leave rows behind; nobody is blamed who only writes."""
+    path = committer.folder.path
+    commit_numbers(committer, batch(0))
+    manifest = (path / "stream.json").read_bytes()
+    (path / "stream.json").unlink()
+    for attempt in (
+        lambda: open_stream(path),
+        lambda: StreamSource(path),
+        lambda: create_stream(path, SCHEMA, shards=3),
+    ):
+        with pytest.raises(DamagedLog, match=r"no stream\.json.*restore it from a copy"):
+            attempt()
+    (path / "stream.json").write_bytes(manifest)
+    assert len(StreamSource(path).shards) == 3
+
+
 # --- reading it ----------------------------------------------------------------------------------
 
 
@@ -77,16 +97,16 @@ def test_a_stream_is_read_in_as_many_shards_as_it_has(
     valued(whole)
     ends = [drained(whole.open(shard, 3))[-1].end for shard in range(3)]
     commit_numbers(committer, batch(1))
-    rest = StreamSource(path, from_=ends, follow=False)
+    rest = StreamSource(path, begin=ends, follow=False)
     valued(rest)
     assert rest.describe() != whole.describe()
     late = [event for shard in range(3) for event in drained(rest.open(shard, 3))]
     assert {number for event in late for number in event.batch["batch"].to_pylist()} == {1}
     assert sum(event.batch.num_rows for event in late) == PARTITIONS * ROWS
-    assert StreamSource(path, from_="latest", follow=False).open(0, 3).read(0.0) is None
+    assert StreamSource(path, begin="latest", follow=False).open(0, 3).read(0.0) is None
     with pytest.raises(UsageError, match=r"has 3 shards.*shards=3"):
         whole.open(0, 2)
     with pytest.raises(UsageError, match="a list of 3 positions"):
-        StreamSource(path, from_=7)
-    with pytest.raises(UsageError, match="2 positions"):
-        StreamSource(path, from_=[1, 2])
+        StreamSource(path, begin=7)
+    with pytest.raises(UsageError, match=r"shards \[0, 1\], and the stream has 3"):
+        StreamSource(path, begin=[1, 2])

@@ -198,7 +198,7 @@ def test_a_reader_who_comes_after_the_end_reads_the_log(tmp_path: Path) -> None:
         until(lambda: not query.running)
         everything = results(query)
         assert small.check([everything]).right
-        with query.subscribe("averages", position=100) as subscription:
+        with query.subscribe("averages", begin=100) as subscription:
             rest = pa.Table.from_batches([event.batch for event in subscription])
         assert rest.equals(everything.slice(100))
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from net_vocabulary import OTHER_TOKEN, Recorder
 
+from rewake.connectors.streams.ended import STREAMS_FILE
 from rewake.graph.plan.plan import Plan
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
-from rewake.net.clients.client import ENDPOINT_FILE, STREAMS_FILE
+from rewake.net.clients.client import ENDPOINT_FILE
 from rewake.net.queries.coordinator_host import CoordinatorHost
 from rewake.net.wire.authentication import Token
 from rewake.net.wire.connection import Connection

@@ -288,13 +288,13 @@ def trimmed(folder: Path) -> NodeLog:
     return log
 
 
-@pytest.mark.parametrize("position", [-1, 2**62, 2**63, 2**64, 1.5, True, "latest", None])
-def test_a_position_that_no_stream_has_is_refused_when_it_is_asked_for(position: Any) -> None:
+@pytest.mark.parametrize("begin", [-1, 2**62, 2**63, 2**64, 1.5, True, "lates", None, [0, 1], ""])
+def test_a_position_that_no_stream_has_is_refused_when_it_is_asked_for(begin: Any) -> None:
     """A node would hang up on it, and whoever reads would ask again for ever."""
     endpoint = Endpoint(("127.0.0.1", 1), Token(bytes(TOKEN_BYTES)))
-    with pytest.raises(UsageError, match=r"stream 's': a position is a whole number from 0 on"):
-        Subscription(endpoint, "s", SCHEMA, position=position)
-    Subscription(endpoint, "s", SCHEMA, position=2**62 - 1).close()
+    with pytest.raises(UsageError, match=r"stream 's': begin=.* give .*position"):
+        Subscription(endpoint, "s", SCHEMA, begin=begin)
+    Subscription(endpoint, "s", SCHEMA, begin=2**62 - 1).close()
 
 
 def test_a_client_that_asks_for_what_was_trimmed_is_turned_away_alone(tmp_path: Path) -> None:

@@ -36,8 +36,10 @@ from rewake.model.errors import (
 )
 from rewake.net.shards import client as shard_client
 from rewake.net.shards import wire as shard_wire
+from rewake.net.shards.delivered import delivered_schema
 from rewake.net.shards.folder import ShardFolder
 from rewake.net.wire.authentication import Token
+from rewake.operators.aggregate.spec_json import spec_from_json
 
 BIG = 2**62
 
@@ -370,6 +372,7 @@ def test_a_host_that_has_rehearsed_has_changed_nothing_and_needs_no_pandas(
 import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
+from rewake.net.shards.delivered import delivered_schema
 from rewake.net.shards.folder import ShardFolder
 from rewake.net.shards.state import Description, ShardState, rehearse
 from rewake.node.micro_batches.next_batch import BatchIdentity
@@ -405,3 +408,41 @@ assert "pandas" not in sys.modules
         "count": ["[(1, 2)]", "[(1, 2), (2, 4), (3, 6)]"],
     }
     assert done.stdout.splitlines() == totals[str(window["kind"])]
+
+
+# --- late rows ----------------------------------------------------------------------------------
+
+BY_TIME = {
+    "by": ["item"],
+    "window": {"kind": "time", "size": 10, "advance": 10},
+    "aggregates": [{"function": "sum", "column": "price", "name": ""}],
+    "time": "seq",
+    "route_late": True,
+}
+
+
+def test_late_rows_come_among_the_results_as_they_came(tmp_path: Path) -> None:
+    """Whole, each batch's once, also when it is repeated by a host that has the log alone."""
+    asked = {"operator": BY_TIME, "order_by": ("seq",)}
+    with executors(tmp_path) as (executor,):
+        first = executor.ask(tmp_path, 0, [(1, each) for each in range(30)], **asked)
+        assert [row[-1] for row in first] == [None] * 3
+        rows = [(1, 8), (1, 9)]
+        for _ in range(2):
+            found = executor.ask(tmp_path, 1, rows, **asked)
+            assert [row[-1] for row in found] == [
+                {"item": 1, "price": 9, "seq": 1},
+                {"item": 1, "price": 8, "seq": 2},
+            ]
+            assert {each for row in found for each in row[:-1]} == {None}
+        os.kill(executor.host(tmp_path), signal.SIGKILL)
+        assert executor.ask(tmp_path, 1, rows, **asked) == found
+        assert executor.ask(tmp_path, 2, [(1, 5)], recover_within_ms=10.0, **asked) != []
+
+
+def test_results_must_leave_room_for_late_rows() -> None:
+    """A column of the user's is not overwritten."""
+    functions = [{"function": "sum", "column": "price", "name": "_late"}]
+    spec = spec_from_json(BY_TIME | {"aggregates": functions})
+    with pytest.raises(SchemaMismatch, match="column '_late', which is to hold"):
+        delivered_schema(spec.operator(SCHEMA))

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rewake.connectors import Batches
+from rewake import Batches
 from rewake.graph.query import Query
 from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.lane import Lane, lane

@@ -16,7 +16,8 @@ from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window, running_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
-from rewake.recovery.self_contained.engine import Bounds, SelfContained, repeat
+from rewake.recovery.promises.rates import Costs, RecoveryRates
+from rewake.recovery.self_contained.engine import Bounds, SelfContained, Within, repeat
 from rewake.recovery.self_contained.frames import MARK_OUTPUT
 from rewake.recovery.self_contained.order import in_key_order
 from rewake.recovery.self_contained.ways import fewer_bytes
@@ -183,6 +184,33 @@ def test_each_batch_can_be_repeated_and_gone_on_from(window, ways):
         crashing.crash()
         crashing.state.check_invariants()
         assert crashing.repeated() == wanted
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_a_promised_time_bounds_what_a_recovery_goes_through(promised):
+    """A window that is never touched again holds nothing back: it leaves a CHECK in time."""
+    costs = Costs(load_us=10.0, replay_us=10.0, work_us=10.0, fixed_ms=20.0)
+    rates = RecoveryRates(costs)
+    shard = Shard(sums(running_window()))
+    shard.turn([0], way="input")
+    worst = 0.0
+    for _ in range(100):
+        shard.state.promise(Within(100.0, rates) if promised else None)
+        shard.turn(list(range(1, 101)), way="input")
+        found = shard.state.progress()
+        worst = max(worst, rates.at_worst_ms(found["extent_records"], found["replay_tuples"]))
+        shard.crash()
+    assert (worst <= 100.0) is promised
+    assert shard.turn([0]).on(0).num_rows == 1
+
+
+def test_a_time_that_cannot_be_met_is_not_chased():
+    """Nothing is below the newest batch, and a record for every open window."""
+    shard = Shard(sums(running_window()))
+    shard.state.promise(Within(1.0, RecoveryRates(Costs(fixed_ms=20.0))))
+    for _ in range(20):
+        shard.turn(list(range(100)), way="input")
+        assert shard.state.progress()["replay_tuples"] <= 200
 
 
 def test_late_tuples_are_repeated_too():

@@ -203,12 +203,12 @@ def test_a_filter_on_time_read_as_a_number_is_in_the_streams_unit(tmp_path: Path
         ({"asOf": 119}, range(12)),
         ({"asOf": 120}, range(24)),
         ({"asOf": 10**9}, range(24)),
-        ({"toTime": 120}, range(12)),
-        ({"toTime": 121}, range(24)),
-        ({"toTime": 10**9}, range(24)),
-        ({"fromTime": 120}, range(12, 24)),
-        ({"fromTime": 121}, []),
-        ({"fromTime": 10**9}, []),
+        ({"end": 120}, range(12)),
+        ({"end": 121}, range(24)),
+        ({"end": 10**9}, range(24)),
+        ({"begin": 120}, range(12, 24)),
+        ({"begin": 121}, []),
+        ({"begin": 10**9}, []),
     ],
     ids=str,
 )
@@ -219,7 +219,7 @@ def test_a_stream_that_has_ended_had_everything_after_its_last_time(
     ended_stream(tmp_path, kind)
     ((name, seconds),) = options.items()
     moment = (datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()
-    when = moment if pa.types.is_timestamp(kind) else str(seconds)
+    when = moment if pa.types.is_timestamp(kind) else f"time {seconds}"
     assert ids(read(tmp_path, **{name: when})) == list(expected)
 
 
@@ -230,7 +230,7 @@ def test_a_stream_of_which_only_the_end_is_kept_cannot_be_read_by_date(tmp_path:
         writer.append(turn(rows(24, 3), 26, TIME_LIMIT))
     trim(tmp_path / "shard-0000", 8)
     assert ids(read(tmp_path)) == [24, 25, 26]
-    for name in ("asOf", "toTime", "fromTime"):
+    for name in ("asOf", "end", "begin"):
         with pytest.raises(OutOfRange, match=r"left at its end.* read it by position"):
             read(tmp_path, **{name: "2026-01-01"})
     for wanted in (LessThan, GreaterThan):
@@ -249,6 +249,6 @@ def test_a_stream_that_only_ended_has_no_time_unless_it_says_so(tmp_path: Path) 
             writer.append(turn(rows(0, 3), 2, NO_TIME))
             writer.append(turn(rows(3, 3), 5, TIME_LIMIT))
     assert ids(read(tmp_path / "timed", asOf="1970-01-01")) == list(range(6))
-    assert ids(read(tmp_path / "timed", fromTime="1970-01-01")) == []
+    assert ids(read(tmp_path / "timed", begin="1970-01-01")) == []
     with pytest.raises(UsageError, match="the stream has no event time"):
         read(tmp_path / "untimed", asOf="17")

@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from rewake.connectors.streams.begin import Moment, time_in
 from rewake.model.errors import UsageError
-from rewake.spark.datasource.options import Mode, read_options, time_in
+from rewake.spark.datasource.options import Mode, read_options
 
 
 def parsed(mode: Mode | None = None, **given: str):
@@ -31,22 +32,23 @@ def test_a_file_uri_is_a_path() -> None:
 
 def test_the_names_of_options_may_be_written_in_any_case() -> None:
     """Spark lowers them before they arrive."""
-    assert parsed(frompositioN="3").from_position == 3
+    assert parsed(BegiN="3").begin == 3
     assert parsed(METADATA="TRUE").metadata
 
 
 def test_positions_are_for_every_shard_or_for_each() -> None:
     """Shards have positions of their own."""
-    assert parsed(fromPosition=" 12 ").from_position == 12
-    assert parsed(toPosition='{"0": 5, "1": 7}').to_position == {0: 5, 1: 7}
+    assert parsed(begin=" 12 ").begin == 12
+    assert parsed(end='{"0": 5, "1": 7}').end == {0: 5, 1: 7}
 
 
 def test_times_are_moments_or_numbers() -> None:
     """A moment without a zone is in UTC."""
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    assert parsed(fromTime="2026-03-01T12:00:00").from_time == noon
-    assert parsed(fromTime="2026-03-01T13:00:00+01:00").from_time == noon
-    assert parsed(asOf="-17").as_of == -17
+    assert parsed(begin="2026-03-01T12:00:00").begin == Moment(noon)
+    assert parsed(begin="2026-03-01T13:00:00+01:00").begin == Moment(noon)
+    assert parsed(begin="time -17").begin == Moment(-17)
+    assert parsed(asOf="-17").as_of == parsed(asOf="time -17").as_of == -17
 
 
 @pytest.mark.parametrize(
@@ -56,18 +58,20 @@ def test_times_are_moments_or_numbers() -> None:
         ("latest", "latest"),
         ("42", 42),
         ('{"0": 1}', {0: 1}),
-        ("2026-03-01", datetime(2026, 3, 1, tzinfo=UTC)),
+        ("2026-03-01", Moment(datetime(2026, 3, 1, tzinfo=UTC))),
+        ("time 1700000000", Moment(1_700_000_000)),
     ],
 )
-def test_a_streaming_read_starts_anywhere(value: str, expected: object) -> None:
-    """By a word, a position or a time."""
-    assert parsed(Mode.STREAM, startingFrom=value).starting_from == expected
+def test_a_read_begins_anywhere(value: str, expected: object) -> None:
+    """By a word, a position or a time; said in the same way of history and of what comes."""
+    assert parsed(Mode.STREAM, begin=value).begin == expected
+    assert parsed(Mode.BATCH, begin=value, end=value).end == expected
 
 
 @pytest.mark.parametrize(
     ("mode", "given", "message"),
     [
-        (None, {"fromPostion": "1"}, "no option 'fromPostion'; did you mean 'fromPosition'?"),
+        (None, {"begins": "1"}, "no option 'begins'; did you mean 'begin'?"),
         (None, {"zzz": "1"}, "no option 'zzz'. Options: path, stream"),
         (None, {"paths": "[]"}, "one stream at a time"),
         (None, {"path": "s3://bucket/x"}, "is on s3:, .*: mount it"),
@@ -76,21 +80,21 @@ def test_a_streaming_read_starts_anywhere(value: str, expected: object) -> None:
         (None, {"metadata": "yes"}, "metadata='yes'; give true or false"),
         (None, {"columns": "a,,b"}, "give each column once"),
         (None, {"columns": "a,a"}, "give each column once"),
-        (None, {"fromPosition": "-1"}, "give a position"),
-        (None, {"fromPosition": '{"0": -1}'}, "one for each shard"),
-        (None, {"fromPosition": "[1]"}, "give a position"),
-        (None, {"toTime": "yesterday"}, "such as 2026-03-01T12:00:00Z"),
+        (None, {"begin": "-1"}, "a position"),
+        (None, {"begin": '{"0": -1}'}, "one for each shard"),
+        (None, {"begin": "[1]"}, "a position"),
+        (None, {"end": "yesterday"}, "such as 2026-03-01T12:00:00Z"),
         (None, {"minPartitions": "0"}, "a whole number of 1 or more"),
-        (None, {"fromPosition": "1", "fromTime": "1"}, "fromPosition and fromTime contradict"),
-        (None, {"toTime": "1", "asOf": "1"}, "toTime and asOf contradict"),
+        (None, {"begin": "1", "lastRows": "1"}, "begin and lastRows contradict"),
+        (None, {"end": "1", "asOf": "1"}, "end and asOf contradict"),
         (None, {"kind": "state", "metadata": "true"}, "metadata has no meaning for kind=state"),
-        (None, {"kind": "state", "fromTime": "1"}, "fromTime has no meaning for kind=state"),
-        (Mode.BATCH, {"startingFrom": "latest"}, "startingFrom is for streaming reads"),
+        (None, {"kind": "state", "begin": "1"}, "begin has no meaning for kind=state"),
+        (Mode.STREAM, {"end": "latest"}, "end is for batch reads"),
         (Mode.BATCH, {"maxRowsPerTrigger": "5"}, "for streaming reads; this is a batch one"),
         (Mode.STREAM, {"asOf": "5"}, "asOf is for batch reads; this is a streaming one"),
         (Mode.STREAM, {"kind": "state"}, "kind=state is read as a batch"),
-        (Mode.STREAM, {"startingFrom": "lates"}, r"did you mean 'latest'\?"),
-        (Mode.STREAM, {"startingFrom": "begin"}, "give earliest, latest, a position or a time"),
+        (Mode.STREAM, {"begin": "lates"}, r"did you mean 'latest'\?"),
+        (Mode.STREAM, {"begin": "begin"}, "give 'earliest', 'latest', a position"),
         (Mode.STREAM, {"maxBytesPerTrigger": "1k"}, "a whole number of 1 or more"),
     ],
 )
@@ -110,12 +114,12 @@ def test_a_moment_is_told_in_the_unit_of_the_stream() -> None:
     """Between two units, the beginning of a range is the later one, and `asOf` the earlier."""
     half_past = datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
     units = {unit: pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")}
-    assert time_in("fromTime", half_past, units["s"], up=True) == 2
+    assert time_in("begin", half_past, units["s"], up=True) == 2
     assert time_in("asOf", half_past, units["s"], up=False) == 1
-    assert time_in("fromTime", half_past, units["ms"], up=True) == 1500
-    assert time_in("fromTime", half_past, units["us"], up=True) == 1_500_000
-    assert time_in("fromTime", half_past, units["ns"], up=True) == 1_500_000_000
-    assert time_in("fromTime", 17, None, up=True) == 17
+    assert time_in("begin", half_past, units["ms"], up=True) == 1500
+    assert time_in("begin", half_past, units["us"], up=True) == 1_500_000
+    assert time_in("begin", half_past, units["ns"], up=True) == 1_500_000_000
+    assert time_in("begin", 17, None, up=True) == 17
 
 
 @pytest.mark.parametrize(

@@ -89,23 +89,23 @@ def test_a_plan_is_a_snapshot(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"fromPosition": "25"}, range(25, 60)),
-        ({"toPosition": "25"}, range(25)),
-        ({"fromPosition": "5", "toPosition": "7"}, range(5, 7)),
-        ({"fromPosition": '{"0": 59}'}, [59]),
-        ({"fromPosition": "60"}, []),
-        ({"fromPosition": "999"}, []),
-        ({"toPosition": "999"}, range(60)),
+        ({"begin": "25"}, range(25, 60)),
+        ({"end": "25"}, range(25)),
+        ({"begin": "5", "end": "7"}, range(5, 7)),
+        ({"begin": '{"0": 59}'}, [59]),
+        ({"begin": "60"}, []),
+        ({"begin": "999"}, []),
+        ({"end": "999"}, range(60)),
         ({"asOfPosition": "30"}, range(30)),
-        ({"fromPosition": "9", "toPosition": "3"}, []),
-        ({"fromTime": str(29 * MINUTE)}, range(10, 60)),
-        ({"fromTime": str(29 * MINUTE + 1)}, range(30, 60)),
-        ({"toTime": str(29 * MINUTE)}, range(10)),
+        ({"begin": "9", "end": "3"}, []),
+        ({"begin": f"time {29 * MINUTE}"}, range(10, 60)),
+        ({"begin": f"time {29 * MINUTE + 1}"}, range(30, 60)),
+        ({"end": f"time {29 * MINUTE}"}, range(10)),
         ({"asOf": str(29 * MINUTE)}, range(30)),
         ({"asOf": "1970-01-01T00:29:00Z"}, range(30)),
         ({"asOf": "1970-01-01T00:28:59Z"}, range(10)),
-        ({"fromTime": "1970-01-01T00:10:00", "toTime": "1970-01-01T00:59:00"}, range(10, 30)),
-        ({"fromTime": "2026-01-01"}, []),
+        ({"begin": "1970-01-01T00:10:00", "end": "1970-01-01T00:59:00"}, range(10, 30)),
+        ({"begin": "2026-01-01"}, []),
         ({"asOf": "1969-01-01"}, []),
     ],
 )
@@ -114,21 +114,21 @@ def test_a_range_is_exact(tmp_path: Path, options: dict[str, str], expected: lis
     assert ids(read(small_stream(tmp_path, shards=1), **options)) == list(expected)
 
 
-@pytest.mark.parametrize("name", ["fromPosition", "toPosition", "asOfPosition"])
+@pytest.mark.parametrize("name", ["begin", "end", "asOfPosition"])
 def test_what_was_trimmed_is_an_error_that_says_what_is_there(tmp_path: Path, name: str) -> None:
     """Never a gap; without a beginning, what is there is read."""
     log = _trimmed(tmp_path)
     with pytest.raises(OutOfRange, match=r"shard 0, .*: position 3 is no longer .* has 10 to 60"):
         read(log, **{name: "3"})
     assert ids(read(log)) == list(range(10, 60))
-    assert ids(read(log, fromPosition="10")) == list(range(10, 60))
+    assert ids(read(log, begin="10")) == list(range(10, 60))
 
 
-@pytest.mark.parametrize("name", ["fromTime", "toTime", "asOf"])
+@pytest.mark.parametrize("name", ["begin", "end", "asOf"])
 def test_a_time_before_what_is_kept_is_an_error(tmp_path: Path, name: str) -> None:
     """Rows of that time may have been there."""
     with pytest.raises(OutOfRange, match="the first retained frame is 1, after timestamp"):
-        read(_trimmed(tmp_path), **{name: str(MINUTE)})
+        read(_trimmed(tmp_path), **{name: f"time {MINUTE}"})
 
 
 def _trimmed(folder: Path) -> Path:
@@ -144,9 +144,9 @@ def test_a_stream_without_time_cannot_be_read_by_time(tmp_path: Path) -> None:
     """By position it can."""
     create_stream(tmp_path, SCHEMA)
     append(tmp_path / "shard-0000", [rows(0, 5)], timed=False)
-    for name in ("fromTime", "toTime", "asOf"):
+    for name in ("begin", "end", "asOf"):
         with pytest.raises(UsageError, match=f"{name}: the stream has no event time"):
-            read(tmp_path, **{name: "5"})
+            read(tmp_path, **{name: "time 5"})
     assert read(tmp_path, metadata="true").column("_time").null_count == 5
 
 
@@ -177,7 +177,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     small_stream(tmp_path, shards=1)
     assert read(tmp_path, columns="name, id").schema.names == ["name", "id"]
     chosen = StructType().add("_position", LongType()).add("id", StringType())
-    table = read(tmp_path, chosen, fromPosition="58")
+    table = read(tmp_path, chosen, begin="58")
     assert table.to_pydict() == {"_position": [58, 59], "id": ["58", "59"]}
     assert read(tmp_path, StructType().add("_position", LongType())).num_rows == 60
     names = read(tmp_path, columns="id", metadata="true").schema.names
@@ -254,7 +254,7 @@ def test_outputs_of_one_log_share_its_positions(tmp_path: Path) -> None:
     assert ids(odds) == [1, 3, 5]
     assert evens.column("_position").to_pylist() == [3, 4, 5, 6]
     assert odds.column("_position").to_pylist() == [2, 3, 4]
-    assert ids(read(tmp_path, stream="evens", fromPosition="4", toPosition="6")) == [2, 10]
+    assert ids(read(tmp_path, stream="evens", begin="4", end="6")) == [2, 10]
 
 
 def _query_folder(folder: Path) -> None:
@@ -417,11 +417,11 @@ def test_control_tuples_are_one_row_per_frame(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "positions"),
     [
-        ({"fromPosition": "12"}, [10, 30]),
-        ({"toPosition": "12"}, [0, 10]),
-        ({"toPosition": "10"}, [0]),
+        ({"begin": "12"}, [10, 30]),
+        ({"end": "12"}, [0, 10]),
+        ({"end": "10"}, [0]),
         ({"asOf": str(29 * MINUTE)}, [0, 10]),
-        ({"fromTime": str(30 * MINUTE)}, [30]),
+        ({"begin": f"time {30 * MINUTE}"}, [30]),
         ({"minPartitions": "2"}, [0, 10, 30]),
     ],
 )
@@ -436,7 +436,7 @@ def test_control_tuples_of_a_range(
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     """Positions for shards that the stream does not have are a mistake."""
     with pytest.raises(OutOfRange, match="there is no shard 7; the stream has 2"):
-        read(small_stream(tmp_path), fromPosition='{"7": 1}')
+        read(small_stream(tmp_path), begin='{"7": 1}')
 
 
 def test_the_state_of_an_operator_is_not_taken_for_its_results(tmp_path: Path) -> None:

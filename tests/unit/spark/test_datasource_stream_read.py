@@ -88,7 +88,7 @@ def test_every_row_comes_once_from_earliest_to_the_end(tmp_path: Path) -> None:
 )
 def test_a_query_starts_where_it_is_told(tmp_path: Path, starting: str, first: int) -> None:
     """Times are those of frames, per shard; the second shard's rows are all of a later time."""
-    query = Query(small_stream(tmp_path), startingFrom=starting)
+    query = Query(small_stream(tmp_path), begin=starting)
     initial = query.initial()
     assert initial["0"] == first
     assert initial["1"] == (0 if starting.startswith("1970") else first)
@@ -97,8 +97,8 @@ def test_a_query_starts_where_it_is_told(tmp_path: Path, starting: str, first: i
 @pytest.mark.parametrize(
     ("starting", "error", "message"),
     [
-        ("61", OutOfRange, "startingFrom=61 is not in the log: it has 0 to 60"),
-        ('{"0": 1}', UsageError, "says nothing of shard 1"),
+        ("61", OutOfRange, "begin=61 is not in the log: it has 0 to 60"),
+        ('{"0": 1}', UsageError, "begin gives positions of shards .0., and the stream has 2"),
     ],
 )
 def test_a_start_that_is_not_there_is_refused(
@@ -106,7 +106,7 @@ def test_a_start_that_is_not_there_is_refused(
 ) -> None:
     """At once, with what is there."""
     with pytest.raises(error, match=message):
-        Query(small_stream(tmp_path), startingFrom=starting).initial()
+        Query(small_stream(tmp_path), begin=starting).initial()
 
 
 def test_rows_per_trigger_are_never_more_and_all_come(tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_a_batch_is_the_same_however_often_it_is_planned(tmp_path: Path) -> None
 def test_a_restart_in_the_first_batch_begins_where_the_query_began(tmp_path: Path) -> None:
     """Spark stores the end of the first batch, not its start; "latest" has moved on meanwhile."""
     small_stream(tmp_path, shards=1)
-    query = Query(tmp_path, startingFrom="latest")
+    query = Query(tmp_path, begin="latest")
     start = query.initial()
     append(tmp_path / "shard-0000", [rows(60, 10)])
     end = query.latest(start)
     append(tmp_path / "shard-0000", [rows(70, 10)])
-    again = Query(tmp_path, startingFrom="latest")
+    again = Query(tmp_path, begin="latest")
     assert again.initial()["0"] == 80
     assert again.batch(again.initial(), end) == query.batch(start, end) == list(range(60, 70))
     assert again.run(end) == [list(range(70, 80))]

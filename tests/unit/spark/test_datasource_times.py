@@ -112,7 +112,7 @@ def test_windows_that_count_are_read_by_date(tmp_path: Path) -> None:
         assert running.await_end(60.0)
     times = read(tmp_path, "pairs", metadata="true").to_pydict()
     assert times["_time"] == times["last_at"]
-    found = read(tmp_path, "pairs", fromTime="2026-03-01T12:04:00", toTime="2026-03-01T12:08:00")
+    found = read(tmp_path, "pairs", begin="2026-03-01T12:04:00", end="2026-03-01T12:08:00")
     assert [each.minute for each in found["last_at"].to_pylist()] == [5, 7]
 
 
@@ -131,7 +131,7 @@ def test_a_query_of_a_stream_goes_on_with_its_time(tmp_path: Path) -> None:
     assert second.plan().node("two").retention.max_age == 120 * MINUTE
     with rewake.start_processes(second, tmp_path / "second") as running:
         assert running.await_end(60.0)
-    found = read(tmp_path / "second", "two", metadata="true", toTime="2026-03-01T12:05:00")
+    found = read(tmp_path / "second", "two", metadata="true", end="2026-03-01T12:05:00")
     assert found["k"].to_pylist() == list(range(5))
     assert all(each.minute < 5 for each in found["_time"].to_pylist())
 
@@ -170,7 +170,7 @@ def test_outputs_of_join_union_and_split_are_read_by_date(tmp_path: Path) -> Non
     """Half of the minutes are before five past twelve."""
     with rewake.start_processes(build(), tmp_path) as running:
         assert running.await_end(60.0)
-    options = read_options({"path": str(tmp_path), "fromTime": "2026-03-01T12:05:00"})
+    options = read_options({"path": str(tmp_path), "begin": "2026-03-01T12:05:00"})
     for name in ("both", "low", "high", "pairs"):
         (shard,) = find_shards(str(tmp_path), name)
         time = time_type(describe(shard), shard.output)

@@ -104,7 +104,7 @@ def main(host: str, job: Job) -> None:
 
 def _tell(running: RunningQuery, job: Job) -> None:
     start, told = _taken_in(running), 0.0
-    with running.subscribe("watched", position=_kept(job.folder)) as results:
+    with running.subscribe("watched", begin=_kept(job.folder)) as results:
         while True:
             event = results.read(timeout=_TELL_SECONDS)
             if event is not None and event.batch.num_rows:

@@ -25,7 +25,14 @@ from rewake.node.micro_batches.shard_chain import NO_CHAIN, ShardEnd, fits
 from rewake.stores import LocalStore, LogWriter, open_log_reader, open_log_writer
 from rewake.stores.edge import new_tag
 
-__all__ = ["CommitLogs", "chains_of", "check_shards", "check_writers", "read_concluded"]
+__all__ = [
+    "CommitLogs",
+    "chains_of",
+    "check_for_reading",
+    "check_shards",
+    "check_writers",
+    "read_concluded",
+]
 
 
 _PUT_BACK = (
@@ -217,6 +224,23 @@ def check_shards(
         found = _end(path)
         if not fits(found, said[shard], coming[shard]):
             raise _mismatch(shards, shard, found, said[shard])
+
+
+def check_for_reading(shards: Sequence[Path]) -> None:
+    """Raise when what is read would be of different times or branches.
+
+    A commit may be under way meanwhile, so a shard may be further than the last one has left it.
+    """
+    said_ends = read_concluded(shards).ends if len(shards) > 1 else ()
+    if not any(end.frames for end in said_ends):
+        return  # nobody has committed anything, or from before ends were told
+    check_writers(shards)
+    for shard, (path, said) in enumerate(zip(shards, said_ends, strict=False)):
+        found = _end(path)
+        if found.frames < said.frames or (
+            found.frames == said.frames and not fits(found, said, None)
+        ):
+            raise _mismatch(shards, shard, found, said)
 
 
 def check_writers(shards: Sequence[Path]) -> None:

@@ -37,7 +37,7 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.operators.columns.values import TimeColumn, field_of
-from rewake.stores import create_log
+from rewake.stores import create_log, open_log_reader
 from rewake.stores.local import LOCK_NAME, LocalStore
 from rewake.stores.places import local_path, refuse_foreign
 
@@ -97,6 +97,7 @@ def _check_free(store: LocalStore) -> None:
     if _MANIFEST in store.names():
         raise LogExists(f"{store.path} is a stream already; open it, or choose another folder")
     refuse_foreign(store.path, frozenset({LOCK_NAME}), "a stream")
+    _refuse_without_manifest(store.path)
 
 
 def _create_shard(path: Path, metadata: Metadata) -> None:
@@ -146,7 +147,26 @@ def open_stream(path: str | os.PathLike[str]) -> StreamFolder:
     return StreamFolder(folder, paths, tuple(key) if key else None)
 
 
+def _refuse_without_manifest(folder: Path) -> None:
+    """Raise when shards have rows, and nothing says how many shards there are.
+
+    An attempt to make the stream that was cut off left empty ones: these are completed.
+    """
+    for shard in sorted(folder.glob("shard-*")):
+        if not (shard / DESCRIPTOR).is_file():
+            continue
+        with open_log_reader(shard) as reader:
+            if reader.end_sequence > 0:
+                raise DamagedLog(
+                    f"{folder} has the shards of a stream, and no {_MANIFEST}, which says how many "
+                    "there are and how rows are divided among them. Nothing was changed: restore "
+                    "it from a copy"
+                )
+
+
 def _single_log(folder: Path) -> StreamFolder:
+    if not (folder / DESCRIPTOR).is_file():
+        _refuse_without_manifest(folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         raise NotALog(f"there is no stream at {folder}; check the path, or write one first")
     return StreamFolder(folder, (folder,), None)

@@ -21,6 +21,9 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from rewake.connectors.cutting import check_shard, schema_json
+from rewake.connectors.streams.begin import Begin, place_in, place_of_shard, settled
+from rewake.connectors.streams.commit_logs import check_for_reading
+from rewake.connectors.streams.ended import has_ended
 from rewake.connectors.streams.folder import open_stream
 from rewake.log.contents import Contents
 from rewake.log.files.layout import DESCRIPTOR
@@ -43,8 +46,8 @@ __all__ = ["LogStretch", "StreamReader", "StreamSource"]
 
 # Frames are read some at a time: enough to spare looks at the log, few enough to hold in memory.
 _FRAMES: Final = 16
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
+# How often it is asked whether the query has come to its end, when its log says nothing new.
+_LOOK_MS: Final = 500.0
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -76,15 +79,16 @@ class StreamSource:
 
     It has as many shards as the stream, and is read in as many.
 
-    `from_` is a position, "earliest" (what is still there) or "latest" (what comes from now on); or
-    a list of positions, one for each shard.  Earlier positions are covered by the first stream
-    event, as if their tuples went elsewhere.  With `follow` the stream goes on as the log does;
-    without, it ends where the log ends now.  `output` is for the log of a fragment with several.
-    `schema` is taken from the log's metadata unless given.
+    `begin` is "earliest" (what is still there), "latest" (what comes from now on), a position, one
+    for each shard, or a time (see `begin`).  Earlier positions are covered by the first stream
+    event, as if their tuples went elsewhere.  With `follow` the stream goes on as the log does, and
+    ends when the query that writes it has come to its end; without, it ends where the log ends now.
+    `output` is for the log of a fragment with several.  `schema` is taken from the log's metadata
+    unless given.
     """
 
     path: PathLike | Sequence[PathLike]
-    from_: int | str | Sequence[int] = 0
+    begin: Begin = 0
     output: int = 0
     follow: bool = True
     schema: pa.Schema | None = None
@@ -96,7 +100,8 @@ class StreamSource:
 
     def __post_init__(self) -> None:
         logs = _logs_at(self.path)
-        begins = _begins(self.from_, len(logs))
+        place = place_in("begin", self.begin)
+        begins = [place_of_shard("begin", place, shard, len(logs)) for shard in range(len(logs))]
         schemas: list[pa.Schema] = []
         shards: list[LogStretch] = []
         marked, times = True, set()
@@ -108,15 +113,17 @@ class StreamSource:
                 times.add(contents.times)
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
-                shards.append(LogStretch(paths, log_id, _settled(begin, reader), end))
+                kind = _time_type(contents, schemas[-1])
+                first = settled("begin", begin, reader, kind)
+                shards.append(LogStretch(paths, log_id, first, end))
         if any(not schema.equals(schemas[0]) for schema in schemas):
             raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")
-        settled: dict[str, Any] = {"path": _settled_path(self.path), "schema": schemas[0]}
-        settled |= {"shards": tuple(shards), "watermarks": marked}
-        settled["times"] = times.pop() if marked and len(times) == 1 else None
-        if not isinstance(self.from_, int | str):
-            settled["from_"] = tuple(self.from_)
-        for name, value in settled.items():
+        known: dict[str, Any] = {"path": _settled_path(self.path), "schema": schemas[0]}
+        known |= {"shards": tuple(shards), "watermarks": marked}
+        known["times"] = times.pop() if marked and len(times) == 1 else None
+        if isinstance(place, dict):
+            known["begin"] = tuple(begins)
+        for name, value in known.items():
             object.__setattr__(self, name, value)
 
     def describe(self) -> dict[str, Any]:
@@ -157,6 +164,9 @@ class StreamReader:
         self._frames: deque[Frame] = deque()
         self._wanted = self._next_sequence = 0
         self._begun = False
+        # Whether nothing will follow, for ever; and when that is looked for again.
+        self._over = False
+        self._look_ms = float("-inf")
 
     def seek(self, position: int) -> None:
         """Go on with the stream event that holds `position`, and with punctuations from there on.
@@ -172,7 +182,7 @@ class StreamReader:
                 f"{view.first_position} to {view.frontier.position}"
             )
         self._wanted = position
-        self._begun = False
+        self._begun = self._over = False
         self._frames.clear()
         # A frame without tuples holds no position, so it can only be found by its neighbour.
         if begin == view.first_position:
@@ -181,8 +191,18 @@ class StreamReader:
             self._tail = self._reader.tail(from_position=begin - 1)
         self._next_sequence = self._tail.sequence
 
-    def read(self, now_ms: float) -> StreamEvent | None:  # noqa: ARG002 - a log keeps its own time
+    def read(self, now_ms: float) -> StreamEvent | None:
         """The next stream event, or None when there is none yet."""
+        event = self._next()
+        if event is None and self._follows and now_ms >= self._look_ms:
+            self._look_ms = now_ms + _LOOK_MS
+            if has_ended(self._stretch.paths):
+                # What was there when it ended may have come since this log was looked at.
+                event = self._next()
+                self._over = event is None
+        return event
+
+    def _next(self) -> StreamEvent | None:
         while (frame := self._peek()) is not None:
             event = None if self._is_before(frame) else self._event(frame)
             # Only now: a frame that cannot be read must not be passed over by reading again.
@@ -195,9 +215,13 @@ class StreamReader:
 
     @property
     def ended(self) -> bool:
-        """Whether all up to the end has been read; never, when the log is followed."""
+        """Whether all up to the end has been read; of a log that is followed, when it has one."""
         end = self._stretch.end_sequence
-        return end is not None and self._next_sequence >= end
+        return self._over if end is None else self._next_sequence >= end
+
+    @property
+    def _follows(self) -> bool:
+        return self._stretch.end_sequence is None and not self._over
 
     def close(self) -> None:
         """Release the log."""
@@ -254,6 +278,13 @@ def _schema_of(contents: Contents, output: int, given: pa.Schema | None) -> pa.S
     return given or schema
 
 
+def _time_type(contents: Contents, schema: pa.Schema) -> pa.DataType | None:
+    """The type of the times of a log's frames: that of the column that gives them, if one does."""
+    if contents.time is not None and contents.time in schema.names:
+        return schema.field(contents.time).type
+    return contents.times
+
+
 def _other_shards(shards: Sequence[LogStretch], asked: int) -> UsageError:
     where, has = shards[0].paths[0], len(shards)
     if has == 1:
@@ -274,7 +305,9 @@ def _logs_at(path: PathLike | Sequence[PathLike]) -> list[tuple[str, ...]]:
     path = local_path(path)
     if os.path.exists(os.path.join(path, DESCRIPTOR)):
         return [(os.path.abspath(path),)]
-    return [(os.path.abspath(shard),) for shard in open_stream(path).shards]
+    shards = open_stream(path).shards
+    check_for_reading(shards)
+    return [(os.path.abspath(shard),) for shard in shards]
 
 
 def _settled_path(path: PathLike | Sequence[PathLike]) -> str | tuple[str, ...]:
@@ -283,27 +316,3 @@ def _settled_path(path: PathLike | Sequence[PathLike]) -> str | tuple[str, ...]:
         return os.path.abspath(local_path(path))
     paths = tuple(os.path.abspath(local_path(each)) for each in path)
     return paths[0] if len(paths) == 1 else paths
-
-
-def _begins(begin: int | str | Sequence[int], shards: int) -> Sequence[int | str]:
-    """Where each shard begins."""
-    if isinstance(begin, int | str):
-        if shards > 1 and isinstance(begin, int) and begin > 0:
-            raise UsageError(
-                f"from_={begin} of a stream with {shards} shards: positions count in each shard; "
-                f"give a list of {shards} positions, {EARLIEST!r} or {LATEST!r}"
-            )
-        return [begin] * shards
-    if len(begin) != shards:
-        raise UsageError(f"from_ has {len(begin)} positions and the stream {shards} shards")
-    return begin
-
-
-def _settled(begin: int | str, reader: LogReader) -> int:
-    if begin == EARLIEST:
-        return reader.view.first_position
-    if begin == LATEST:
-        return reader.end_position
-    if isinstance(begin, int) and begin >= 0:
-        return begin
-    raise UsageError(f"from_={begin!r}; give a position, {EARLIEST!r} or {LATEST!r}")

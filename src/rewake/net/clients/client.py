@@ -10,7 +10,7 @@ import json
 import os
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from rewake.connectors.streams.source import StreamSource
-from rewake.log.files.layout import DESCRIPTOR, MAX_COUNT
+from rewake.connectors.streams.begin import EARLIEST, LATEST, Begin, Moment, place_in
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import (
     MisfitQuery,
@@ -28,8 +27,10 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
+from rewake.model.near import did_you_mean
 from rewake.model.schemas import difference
 from rewake.model.stream_event import IDLE, StreamEvent
+from rewake.net.clients.kept import KeptStream, places_in
 from rewake.net.wire.authentication import Token
 from rewake.net.wire.connection import Connection, Unanswered
 from rewake.net.wire.loop import Loop
@@ -47,7 +48,6 @@ from rewake.node.messages import (
 from rewake.stores.places import local_path
 
 ENDPOINT_FILE = "endpoint.json"
-STREAMS_FILE = "streams.json"
 RETRY_SECONDS = 0.05
 PATIENCE_SECONDS = 30.0
 _REFUSED_SECONDS = 3.0
@@ -211,8 +211,9 @@ class Client:
 class Subscription(Client):
     """Reads one shard of a stream from a position on, live.
 
-    `past` opens the stream's log at a position: it is asked once the query is over and the node
-    has left.
+    `begin` is "earliest" (what is still there; what holds unless somebody says otherwise), "latest"
+    (what comes from now on), a position, or a time.  `kept` is the stream's log: it is read once
+    the query is over and the node has left, and says where a time is.
     """
 
     def __init__(
@@ -222,20 +223,23 @@ class Subscription(Client):
         schema: pa.Schema,
         *,
         shard: int | None = None,
-        position: int = 0,
+        begin: Begin = EARLIEST,
         name: str = "client",
-        past: Callable[[int], SourceReader] | None = None,
+        kept: KeptStream | None = None,
     ) -> None:
         written = endpoint.streams.get(stream, schema)
         if wrong := difference(schema, written, "the schema that was given", f"stream {stream!r}"):
             raise SchemaMismatch(f"{wrong}; give the schema of the stream")
-        if type(position) is not int or not 0 <= position <= MAX_COUNT:
+        place = place_in(f"stream {stream!r}: begin", begin)
+        if isinstance(place, dict):
             raise UsageError(
-                f"stream {stream!r}: a position is a whole number from 0 on, below 2**62, not "
-                f"{position!r}; 0 is the beginning, and `position` of a subscription where to go on"
+                f"stream {stream!r}: begin={begin!r} gives positions of several shards; each is "
+                "read with a subscription of its own, so give one position"
             )
         super().__init__(endpoint)
-        self._past = past
+        self._kept = kept
+        # Where to begin, until that is a position.
+        self._begin: str | Moment | None = None if isinstance(place, int) else place
         self._log: SourceReader | None = None
         # Why the query came to its end before its streams did, if so.
         self._failure: QueryFailed | None = None
@@ -243,10 +247,15 @@ class Subscription(Client):
         self._schema = schema
         self._shard = shard
         self._name = name
-        self.position = position
+        self.position = place if isinstance(place, int) else 0
         self._connection: Connection | None = None
         self._refused_at: float | None = None
         self.ended = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of what is read."""
+        return self._schema
 
     def read(self, timeout: float | None = None) -> StreamEvent | None:
         """The next stream event; None when the stream has ended or the time is over."""
@@ -283,7 +292,7 @@ class Subscription(Client):
         check_shard_of(self._stream, self._shard, found.shards)
         for node, output, host, port, epoch, shard in found.places:
             if shard == (self._shard or 0):
-                message = Subscribe(node, output, self._name, 0, self.position, epoch)
+                message = Subscribe(node, output, self._name, 0, self._wanted(), epoch)
                 self._connection = self._open((host, port), message)
                 self._place = (node, epoch)
                 return
@@ -292,16 +301,41 @@ class Subscription(Client):
         else:
             self._loop.run_once(RETRY_SECONDS)
 
+    def _find(self, stream: str) -> Found:
+        """Where it is; a driver may leave when all that there was is in the log."""
+        try:
+            return super()._find(stream)
+        except OperatingFault:
+            if self._kept is None or not self._kept.query_has_ended:
+                raise
+            return Found(stream, len(self._kept.places), over=True)
+
+    def _wanted(self) -> int:
+        """From where the node is to send; negative: whatever comes next."""
+        if self._begin == LATEST:
+            return -1
+        if isinstance(self._begin, Moment):
+            self.position, self._begin = self._look_up(self._begin.words), None
+        return self.position
+
+    def _look_up(self, begin: Begin) -> int:
+        if self._kept is None:
+            raise UsageError(f"begin={begin!r} can be looked up in a query's folder alone")
+        return self._kept.position_of(begin)
+
     def _turn_to_the_log(self, found: Found) -> None:
         """No node will serve the stream again."""
         self._failure = failure_in(found)
         try:
-            if self._past is None:
+            if self._kept is None:
                 raise OperatingFault(
                     f"the query is over, and nobody serves stream {self._stream!r} any more; read "
                     "it from its log (rewake.subscribe does, or spark.read.format('rewake'))"
                 )
-            self._log = self._past(self.position)
+            if self._begin is not None:
+                said = self._begin.words if isinstance(self._begin, Moment) else self._begin
+                self.position, self._begin = self._kept.position_of(said), None
+            self._log = self._kept.reader(self.position)
         except OperatingFault:
             if self._failure is not None:
                 raise self._failure from None
@@ -322,16 +356,20 @@ class Subscription(Client):
             return None
         if isinstance(message, Begins):
             self.position = max(self.position, message.position)
+            self._begin = None if self._begin == LATEST else self._begin
         elif isinstance(message, Refused):
             self._refused(connection, message)
         elif isinstance(message, Packet):
-            self._refused_at = None
+            self._refused_at = self._begin = None
             return self._accept(connection, message)
         return None
 
     def _refused(self, connection: Connection, message: Refused) -> None:
         """Ask again, where that helps; what does not pass in a moment, lasts."""
         connection.close()
+        if self._begin == EARLIEST and self._kept is not None and not message.later:
+            # The beginning is no longer there; it may go on moving while we ask for it.
+            self.position = self._kept.position_of(EARLIEST)
         if self._refused_at is None or message.later:
             self._refused_at = self._loop.now()
         if self._loop.now() - self._refused_at > _REFUSED_SECONDS:
@@ -364,34 +402,28 @@ class Subscription(Client):
         return event
 
 
-def subscribe(folder: str | Path, stream: str, schema: pa.Schema, **options: Any) -> Subscription:
-    """Read a stream of the query that runs in `folder`, live; options as of `Subscription`.
+def subscribe(
+    folder: str | Path,
+    stream: str,
+    *,
+    shard: int | None = None,
+    begin: Begin = EARLIEST,
+    name: str = "client",
+) -> Subscription:
+    """Read a stream of the query that runs in `folder`, live.
 
+    Which columns it has, the query says.  `begin` is "earliest", "latest", a position or a time.
     When the query comes to its end, the rest is read from the log.
     """
-    place = local_path(folder)
-
-    def past(position: int) -> SourceReader:
-        places = json.loads((place / STREAMS_FILE).read_bytes())["streams"]
-        node, output = places[stream][options.get("shard") or 0]
-        return past_of(place, stream, node, output, schema, position)
-
-    return Subscription(Endpoint.of(folder), stream, schema, **{"past": past} | options)
-
-
-def past_of(
-    folder: Path, stream: str, node: str, output: int, schema: pa.Schema, position: int
-) -> SourceReader:
-    """The log of a stream whose query is over, at a position."""
-    log = folder / "nodes" / node
-    if not (log / DESCRIPTOR).is_file():
-        raise OperatingFault(
-            f"the query is over, and stream {stream!r} has no log; read it while the query runs, "
-            "or keep it with .to_stream(...)"
-        )
-    reader = StreamSource(log, output=output, follow=False, schema=schema).open(0, 1)
-    reader.seek(position)
-    return reader
+    place, endpoint = local_path(folder), Endpoint.of(folder)
+    if stream not in endpoint.streams:
+        hint = did_you_mean(stream, endpoint.streams) or ";"
+        known = ", ".join(sorted(endpoint.streams)) or "none"
+        raise UsageError(f"the query in {folder} has no stream {stream!r}{hint} it has {known}")
+    schema, places = endpoint.streams[stream], places_in(place).get(stream, [])
+    check_shard_of(stream, shard, len(places))
+    kept = KeptStream(place, stream, places, shard, schema)
+    return Subscription(endpoint, stream, schema, shard=shard, begin=begin, name=name, kept=kept)
 
 
 def failure_in(found: Found) -> QueryFailed | None:

@@ -4,7 +4,8 @@
     <folder>/endpoint.json      where the coordinator listens and the clients' token, for clients
                                 of the same user; only while the query runs
     <folder>/streams.json       which output of which node is which stream, for readers of logs:
-                                {"streams": {"averages": [["averages", 0]]}}, by shard
+                                {"streams": {"averages": [["averages", 0]]}}, by shard; and
+                                "ended": true when all of them have come to their end
     <folder>/nodes/<node>/      the log of a node
 
 What always holds: one driver at a time owns a folder (an advisory lock); the state is durable
@@ -25,10 +26,11 @@ from secrets import token_bytes
 from signal import SIGKILL, Signals
 from typing import Any
 
+from rewake.connectors.streams.ended import STREAMS_FILE
 from rewake.graph.plan.plan import Plan
 from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull, UsageError
-from rewake.net.clients.client import ENDPOINT_FILE, STREAMS_FILE, Endpoint
+from rewake.net.clients.client import ENDPOINT_FILE, Endpoint
 from rewake.net.kill_points import Fault, KillPoints
 from rewake.net.nodes.calibration import CALIBRATION_FILE
 from rewake.net.watcher import watcher
@@ -364,6 +366,10 @@ class CoordinatorHost:
                 case EndQuery(error, misfit):
                     self._points.hit("coordinator.stopping")
                     self.error, self.misfit = error, misfit
+                    if self._coordinator.complete:
+                        # Without room it is not said: who follows a log then waits on.
+                        with suppress(StorageFault):
+                            _write_streams(self._store, self._coordinator.plan, ended=True)
                     self._announce_end()
 
     def _persist(self) -> None:
@@ -405,8 +411,9 @@ def _write_state(store: LocalStore, state: dict[str, Any]) -> None:
     publish(store, STATE_FILE, encode_state(state))
 
 
-def _write_streams(store: LocalStore, plan: Plan) -> None:
-    text = json.dumps({"streams": plan.streams}, indent=1).encode()
+def _write_streams(store: LocalStore, plan: Plan, *, ended: bool = False) -> None:
+    said = {"streams": plan.streams} | ({"ended": True} if ended else {})
+    text = json.dumps(said, indent=1).encode()
     known = STREAMS_FILE in store.names()
     if not known or store.read(STREAMS_FILE, 0, store.size(STREAMS_FILE)) != text:
         publish(store, STREAMS_FILE, text)

@@ -11,15 +11,16 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from rewake.connectors.streams.begin import EARLIEST, Begin
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.servers import Seat
 from rewake.graph.query import Query
-from rewake.model.connectors import SourceReader
 from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
 from rewake.model.near import did_you_mean
 from rewake.model.units import duration_ns
-from rewake.net.clients.client import Endpoint, Subscription, check_shard_of, past_of
+from rewake.net.clients.client import Endpoint, Subscription, check_shard_of
 from rewake.net.clients.early import EarlyResults
+from rewake.net.clients.kept import KeptStream
 from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault
 from rewake.net.nodes.calibration import calibration
@@ -160,22 +161,25 @@ class RunningQuery:
         return self._host.endpoint
 
     def subscribe(
-        self, stream: str, *, shard: int | None = None, position: int = 0, name: str = "client"
+        self,
+        stream: str,
+        *,
+        shard: int | None = None,
+        begin: Begin = EARLIEST,
+        name: str = "client",
     ) -> Subscription:
-        """Read a stream from a position on, live; from its log when the query is over.
+        """Read a stream, live; from its log when the query is over.
 
-        Of a stream with several shards, one of them: each has tuples of its own.
+        `begin` is "earliest", "latest", a position or a time.  Of a stream with several shards, one
+        of them: each has tuples of its own.
         """
         places = self._places(stream)
         check_shard_of(stream, shard, len(places))
         node, output = places[shard or 0]
         schema = self.plan.node(node).outputs[output].schema
-
-        def past(position: int) -> SourceReader:
-            return past_of(self.folder, stream, node, output, schema, position)
-
+        kept = KeptStream(self.folder, stream, places, shard, schema)
         return Subscription(
-            self.endpoint, stream, schema, shard=shard, position=position, name=name, past=past
+            self.endpoint, stream, schema, shard=shard, begin=begin, name=name, kept=kept
         )
 
     def early(self, stream: str) -> pa.Table:

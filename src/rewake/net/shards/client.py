@@ -79,6 +79,8 @@ class ShardRequest:
     order_by: tuple[str, ...] = ()
     gaps: str = "refuse"
     listen: str = "127.0.0.1"
+    # How long a recovery of the shard may take; None: as long as it takes.
+    recover_within_ms: float | None = None
 
     def header(self, take: int | None) -> dict[str, Any]:
         """What goes before the tuples."""
@@ -94,6 +96,7 @@ class ShardRequest:
             "schema": b64encode(self.schema.serialize().to_pybytes()).decode(),
             "order_by": list(self.order_by),
             "gaps": self.gaps,
+            "recover_within_ms": self.recover_within_ms,
             "take": take,
         }
 

@@ -264,7 +264,9 @@ class ShardHost:
             state = slot.state or self._take(slot, shard, header, description)
             state.description = description
             try:
-                results = state.process(request, batches, str(header["gaps"]))
+                results = state.process(
+                    request, batches, str(header["gaps"]), header.get("recover_within_ms")
+                )
                 return results, state.figures() | {"shard": shard}
             except Fenced as error:
                 raise NotOwner(str(error)) from error

@@ -35,6 +35,7 @@ from rewake.model.errors import (
     UsageError,
 )
 from rewake.model.stream_event import StreamEvent, no_tuples
+from rewake.net.shards.delivered import delivered
 from rewake.net.shards.folder import ShardFolder
 from rewake.net.shards.histories import check_histories
 from rewake.node.micro_batches.shard_batches import BatchRecord, Decision, ShardBatches
@@ -44,9 +45,9 @@ from rewake.operators.columns.arrays import arrow_array
 from rewake.operators.keyed.described import process_from_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.stateful import KeyedOperator
-from rewake.recovery.approach import RESULTS_OUTPUT, Turn
+from rewake.recovery.approach import Turn
 from rewake.recovery.promises.rates import RecoveryRates
-from rewake.recovery.self_contained.engine import SelfContained, repeat
+from rewake.recovery.self_contained.engine import SelfContained, Within, repeat
 from rewake.recovery.self_contained.replaced import Replaced, replaced
 from rewake.stores import create_log, open_log_reader, open_log_writer
 
@@ -82,7 +83,8 @@ def imported(path: str) -> Callable[..., Any]:
 
 def columns_read(spec: AggregateSpec | ProcessSpec, schema: pa.Schema) -> pa.Schema:
     """The columns that the operator reads; others only say in which order it does."""
-    if isinstance(spec, ProcessSpec):
+    whole = spec.route_late or spec.further_outputs  # which are handed out as they came
+    if isinstance(spec, ProcessSpec) or whole:
         return schema
     read = {*spec.by, *(each.column for each in spec.aggregates), spec.time}
     return pa.schema([each for each in schema if each.name in read])
@@ -267,10 +269,19 @@ class ShardState:
         return self._batches.decide(request)
 
     def process(
-        self, request: BatchRecord, batches: Sequence[pa.RecordBatch], gaps: str
+        self,
+        request: BatchRecord,
+        batches: Sequence[pa.RecordBatch],
+        gaps: str,
+        recover_within_ms: float | None = None,
     ) -> list[pa.RecordBatch]:
-        """The results of the next batch, durable; or of the last one, again or anew."""
+        """The results of the next batch, durable; or of the last one, again or anew.
+
+        From then on a recovery is to take no longer than so long.
+        """
         self._check_folder()
+        within = None if recover_within_ms is None else Within(recover_within_ms, self._rates)
+        self._state.promise(within)
         try:
             decision = self.decide(request, gaps)
             self._compare(request)
@@ -286,6 +297,7 @@ class ShardState:
             if instead is None:
                 return self._recorded(request, self._turn(request, rows))
             self._state = instead.state
+            self._state.promise(within)
             return self._recorded(request, instead.turn)
         except BaseException:
             # The operator may have seen the batch and the log not, or the other way round.
@@ -346,8 +358,7 @@ class ShardState:
         assert turn.record is not None, "every batch leaves a record"
         self._append(turn.record)
         self._batches.recorded(request)
-        results = turn.on(RESULTS_OUTPUT)
-        found = [] if results is None else [results]
+        found = delivered(self._state.operator, turn.outputs)
         self._kept = found if sum(each.nbytes for each in found) <= _KEPT_BYTES else None
         self._trim()
         return found
@@ -365,7 +376,7 @@ class ShardState:
     def _again(self) -> list[pa.RecordBatch]:
         if self._kept is None:
             emissions = self._with_frames(lambda frames: repeat(self.description.build, frames))
-            self._kept = [batch for output, batch in emissions if output == RESULTS_OUTPUT]
+            self._kept = delivered(self._state.operator, emissions)
         return self._kept
 
     def _trim(self) -> None:

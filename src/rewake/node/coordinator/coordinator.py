@@ -150,6 +150,8 @@ class Coordinator:
         self._version = 0
         self._durable = 0
         self._over = False
+        # Whether that is because all of a finite stream has been processed.
+        self.complete = False
         # What is known of logs and not on its way to the disk yet, and since when.
         self._unrecorded: float | None = None
         if state is not None:
@@ -394,6 +396,7 @@ class Coordinator:
             return []
         self.nodes[attempt.node].finished = True
         if all(status.finished for status in self.nodes.values()):
+            self.complete = True
             return self._end(None, "all of the stream has been processed")
         return []
 

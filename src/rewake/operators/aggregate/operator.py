@@ -178,6 +178,8 @@ def _timeout(spec: AggregateSpec, unit_ns: int) -> int:
 class Aggregate(KeyedOperator):
     """The operator.  `output_schema` is that of its results."""
 
+    spec: AggregateSpec
+
     def __init__(self, spec: AggregateSpec, schema: pa.Schema) -> None:
         super().__init__(schema)
         self.spec = spec

@@ -25,6 +25,8 @@ __all__ = ["Load", "function_path", "process_from_json", "process_to_json", "sta
 Load = Callable[[str], Callable[..., Any]]
 
 _PLAIN = ("time", "slack", "each_key", "null_keys")
+# What is left out where it is as it mostly is.
+_SELDOM = {"on_error": "stop", "route_late": False}
 
 
 def function_path(function: Callable[..., Any]) -> str:
@@ -54,6 +56,7 @@ def process_to_json(spec: ProcessSpec) -> dict[str, Any]:
         "state": _encoded(_new_key(spec)),
         "output": b64encode(spec.output.serialize().to_pybytes()).decode(),
         **{name: getattr(spec, name) for name in _PLAIN},
+        **{name: value for name in _SELDOM if (value := getattr(spec, name)) != _SELDOM[name]},
     }
 
 
@@ -68,6 +71,7 @@ def process_from_json(described: Mapping[str, Any], load: Load) -> ProcessSpec:
             output=pa.ipc.read_schema(pa.py_buffer(b64decode(described["output"]))),
             on_timer=None if on_timer is None else load(on_timer),
             **{name: described[name] for name in _PLAIN},
+            **{name: described[name] for name in _SELDOM if name in described},
         )
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise UsageError(

@@ -199,6 +199,7 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
 class KeyedProcess(KeyedOperator):
     """The operator.  Invariant: between turns no timer is set that the clock has reached."""
 
+    spec: ProcessSpec
     # A function may see many keys at once.
     divisible = False
     clock = NO_TIME

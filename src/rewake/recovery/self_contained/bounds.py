@@ -13,8 +13,14 @@ from typing import NamedTuple
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import NO_SLOTS
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
+from rewake.recovery.promises.rates import RecoveryRates
 
 _RECENT = 16
+# Of the time that is left for loading and replaying, what each may take; the rest is for the turns
+# in which a bound is exceeded already and the CHECKs are still being left.
+_SHARE = 0.4
+# Records cannot be fewer than open windows; a bound nearer than this is not chased.
+_REACHABLE = 1.25
 
 
 class LoggedTurn(NamedTuple):
@@ -120,12 +126,34 @@ class Bounds:
         return max(4 * largest_batch, 8 * open_windows, self.least)
 
 
+class Within(NamedTuple):
+    """How long a recovery may take, and what its parts cost here."""
+
+    target_ms: float
+    rates: RecoveryRates
+
+    def most(self, largest_batch: int, open_windows: int) -> tuple[float, float]:
+        """The most rows to replay and records to load, each for its share of the time.
+
+        No less than can be reached: the newest batch, and a record for every open window.
+        """
+        rates = self.rates
+        left_us = (self.target_ms - rates.fixed_ms) * 1e3 - open_windows * rates.part_us
+        each_us = _SHARE * max(left_us, 0.0)
+        rows = max(each_us / rates.replay_us, largest_batch, 1)
+        return rows, max(each_us / rates.load_us, _REACHABLE * open_windows, 1)
+
+
 class KeepBounds(CheckpointPolicy):
-    """The policy: CHECKs of the windows with the oldest footprints, while a bound is exceeded."""
+    """The policy: CHECKs of the windows with the oldest footprints, while a bound is exceeded.
+
+    With a time that recovery may take, `within`, the bounds are what that leaves room for.
+    """
 
     def __init__(self, bounds: Bounds, ledger: Ledger) -> None:
         self._bounds = bounds
         self._ledger = ledger
+        self.within: Within | None = None
 
     def checks(self, extent: Extent) -> Int32s:
         """The oldest windows that keep the bounds from being met."""
@@ -133,14 +161,20 @@ class KeepBounds(CheckpointPolicy):
         if extent.open_windows == 0:
             return NO_SLOTS
         most = bounds.most(ledger.largest_batch, extent.open_windows)
+        most_rows, most_records = float(most), float(most)
+        if self.within is not None:
+            in_time = self.within.most(ledger.largest_batch, extent.open_windows)
+            most_rows, most_records = min(most_rows, in_time[0]), min(most_records, in_time[1])
         rows, _ = ledger.replay_after(order.oldest_time(extent.position))
-        over = max(rows / most, extent.records / most, len(ledger) / bounds.most_frames)
+        over = max(
+            rows / most_rows, extent.records / most_records, len(ledger) / bounds.most_frames
+        )
         if over <= 1:
             return NO_SLOTS
         since = ledger.records_since(bounds.most_frames, order.records)
         return order.overdue(
-            most_records=min(most, since),
-            oldest_time=ledger.time_with(most),
+            most_records=min(int(most_records), since),
+            oldest_time=ledger.time_with(int(most_rows)),
             limit=self._limit(over),
         )
 

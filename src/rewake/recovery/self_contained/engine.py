@@ -6,8 +6,9 @@ of two things:
 
 - way INPUT: the OPENs and ends of windows, and the rows.  Results are not in the log: a repeat
   computes them again, from the state before and the rows.
-- way CHECKS: a CHECK of every window the batch touched, the ends of windows, and the results.  Of
-  running windows the results are not needed either: they follow from the CHECKs.
+- way CHECKS: a CHECK of every window the batch touched, the ends of windows, and what came out:
+  results, late tuples, dead letters.  Of running windows the results are not needed either: they
+  follow from the CHECKs.
 
 Recovery constructs the eventual checkpoint, loads it, and replays the rows that the log holds after
 T.  A batch that was taken the way CHECKS needs no replay: every window it touched has ended since,
@@ -36,6 +37,7 @@ from rewake.model.errors import DamagedFrame, DamagedLog, RewakeError, UsageErro
 from rewake.model.stream_event import NO_TIME, StreamEvent
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import (
+    FURTHER_PORTS,
     NO_IDS,
     NO_SLOTS,
     Emissions,
@@ -49,7 +51,7 @@ from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.eventual.reading import unpack_parts
 from rewake.recovery.packing import pack_tightly
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
-from rewake.recovery.self_contained.bounds import Bounds, KeepBounds, Ledger, LoggedTurn
+from rewake.recovery.self_contained.bounds import Bounds, KeepBounds, Ledger, LoggedTurn, Within
 from rewake.recovery.self_contained.frames import (
     CHECKS_WAY,
     CURRENT_WAY,
@@ -70,7 +72,7 @@ from rewake.recovery.self_contained.ways import (
     way_bytes,
 )
 
-__all__ = ["Bounds", "OperatorFactory", "SelfContained", "reading", "repeat"]
+__all__ = ["Bounds", "OperatorFactory", "SelfContained", "Within", "reading", "repeat"]
 
 OperatorFactory = Callable[[], KeyedOperator]
 
@@ -187,7 +189,7 @@ class SelfContained:
 
     def _decided(self, event: StreamEvent, outcome: Outcome, *, whole: bool) -> Decision:
         """How a stream event that has been processed goes into the log."""
-        outputs = by_port(outcome)
+        outputs = _outputs_of(outcome)
         touched = self._touched.open_slots(self.operator, outcome)
         if not whole:
             rows = self._rows.stored_bytes(event.batch)
@@ -207,6 +209,11 @@ class SelfContained:
             # A repeat takes its results from these, in their order.
             return np.concatenate([touched, in_short_order(self.operator, others)])
         return in_short_order(self.operator, np.concatenate([touched, others]))
+
+    def promise(self, within: Within | None) -> None:
+        """Keep to this time from the next turn on; a policy of one's own has its own bounds."""
+        if isinstance(self._policy, KeepBounds):
+            self._policy.within = within
 
     # --- what the host may know --------------------------------------------------------------
 
@@ -316,7 +323,8 @@ def repeat(operator_factory: OperatorFactory, frames_newest_first: Iterable[Fram
             older = (each.frame for each in frames)
             outputs = _computed_again(operator_factory, newest, older)
         elif newest.mark.way == CURRENT_WAY:
-            outputs = _current_values(operator_factory(), newest)
+            operator = operator_factory()
+            outputs = [*_current_values(operator, newest), *_stored_results(operator, newest.frame)]
         else:
             outputs = _stored_results(operator_factory(), newest.frame)
     if rows_in(outputs) != newest.mark.emitted:
@@ -342,7 +350,12 @@ def _computed_again(
         )
     rows = before._rows.unpack(newest)
     event = StreamEvent(mark.position, rows, watermark_of(mark), mark.start)
-    return by_port(before.operator.process(event))
+    return _outputs_of(before.operator.process(event))
+
+
+def _outputs_of(outcome: Outcome) -> Emissions:
+    """Results, late tuples, and what the operator gives besides."""
+    return [*by_port(outcome), *outcome.others]
 
 
 def _current_values(operator: KeyedOperator, newest: MarkedFrame) -> Emissions:
@@ -364,7 +377,9 @@ def _current_values(operator: KeyedOperator, newest: MarkedFrame) -> Emissions:
 
 def _stored_results(operator: KeyedOperator, frame: Frame) -> Emissions:
     """Results that the frame holds."""
-    schemas = ((RESULTS_OUTPUT, operator.output_schema), (LATE_OUTPUT, operator.late_schema))
+    schemas = [(RESULTS_OUTPUT, operator.output_schema), (LATE_OUTPUT, operator.late_schema)]
+    for number, name in enumerate(operator.spec.further_outputs, FURTHER_PORTS):
+        schemas.append((number, operator.spec.further_schema(name, operator.input_schema)))
     found = [(output, result_batch(frame, schema, output)) for output, schema in schemas]
     return [(output, batch) for output, batch in found if batch is not None]
 

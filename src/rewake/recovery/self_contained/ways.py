@@ -13,7 +13,14 @@ import numpy as np
 from numba import njit
 
 from rewake.operators.columns.arrays import Array, Int32s, grown
-from rewake.operators.stateful import NO_IDS, NO_SLOTS, Emissions, KeyedOperator, Outcome
+from rewake.operators.stateful import (
+    NO_IDS,
+    NO_SLOTS,
+    RESULTS_PORT,
+    Emissions,
+    KeyedOperator,
+    Outcome,
+)
 from rewake.recovery.packing import estimated_bytes
 from rewake.recovery.self_contained.frames import CHECKS_WAY, INPUT_WAY
 from rewake.recovery.self_contained.order import in_short_order, integer_keys
@@ -83,8 +90,12 @@ class Decision(NamedTuple):
 
     @property
     def logged_outputs(self) -> Emissions:
-        """What of its outputs goes into its frame."""
-        return self.outputs if self.way == CHECKS_WAY else ()
+        """What of its outputs goes into its frame: all that does not follow from the rest of it."""
+        if self.way == CHECKS_WAY:
+            return self.outputs
+        if self.way == INPUT_WAY:
+            return ()
+        return [each for each in self.outputs if each[0] != RESULTS_PORT]
 
     def recorded(self, outcome: Outcome) -> Outcome:
         """What of its outcome is recorded: a CHECK says all that an OPEN would."""
@@ -120,7 +131,8 @@ def way_bytes(
     follow = operator.results_of_parts is not None
     opens = part_bytes(operator, operator.opening_columns, outcome.opened_slots)
     checks = part_bytes(operator, operator.snapshot_columns, touched, reordered=not follow)
-    results = 0 if follow else sum(batch.nbytes for _, batch in outputs)
+    logged = [each for output, each in outputs if not (follow and output == RESULTS_PORT)]
+    results = sum(batch.nbytes for batch in logged)
     return WayBytes(opens + rows_bytes, checks + results)
 
 

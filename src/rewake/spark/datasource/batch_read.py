@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rewake.connectors.streams.begin import (
+    Place,
+    first_since,
+    in_unit,
+    position_at,
+    settled,
+    shown_time,
+)
 from rewake.log.frame import Frame, SectionKind
 from rewake.log.reading.reader import LogReader
 from rewake.log.results import result_batch
-from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
-from rewake.model.stream_event import TIME_LIMIT
+from rewake.model.errors import DamagedFrame, OutOfRange
 from rewake.recovery.packing import unpack_any
 from rewake.spark.datasource.columns import METADATA, Projection, constant, offered
 from rewake.spark.datasource.filters import (
@@ -28,7 +35,7 @@ from rewake.spark.datasource.filters import (
     bounds_of,
     is_handled,
 )
-from rewake.spark.datasource.options import Positions, ReadOptions, Time, in_unit, time_in
+from rewake.spark.datasource.options import Positions, ReadOptions
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.streams import Shard, stored_schema
 from rewake.spark.datasource.stretches import (
@@ -38,7 +45,6 @@ from rewake.spark.datasource.stretches import (
     Stretch,
     opened,
     read_stretch,
-    shown_time,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +56,6 @@ __all__ = [
     "PushingReader",
     "Reader",
     "at_shard",
-    "last_time",
 ]
 
 _CONTROL_ROWS: Final = 1 << 14
@@ -91,7 +96,7 @@ class Reader(DataSourceReader):
     def chosen_shards(self) -> list[Shard]:
         """The shards of which any row may pass; `OutOfRange` names one that is not there."""
         options = self.options
-        for given in (options.from_position, options.to_position, options.as_of_position):
+        for given in (options.begin, options.end, options.as_of_position):
             for number in given if isinstance(given, dict) else ():
                 if number >= len(self.shards):
                     raise OutOfRange(
@@ -196,14 +201,10 @@ def stated_range(
     What was trimmed is refused with `OutOfRange`; what is not there yet is left out.
     """
     first, end = reader.view.first_position, reader.end_position
-    start = at_shard(options.from_position, shard.number)
-    if options.from_time is not None:
-        start = position_at(reader, "fromTime", options.from_time, time, up=True)
-    stop = at_shard(options.to_position, shard.number)
+    start = _settled("begin", options.begin, shard, reader, time)
+    stop = _settled("end", options.end, shard, reader, time)
     if stop is None:
         stop = at_shard(options.as_of_position, shard.number)
-    if options.to_time is not None:
-        stop = position_at(reader, "toTime", options.to_time, time, up=True)
     if options.as_of is not None:
         stop = position_at(reader, "asOf", options.as_of, time, up=False)
     for given in (start, stop):
@@ -217,6 +218,14 @@ def stated_range(
     if options.last_rows is not None:
         begin = _before(reader, shard, stop, options.last_rows)
     return begin, stop
+
+
+def _settled(
+    name: str, place: Place | None, shard: Shard, reader: LogReader, time: pa.DataType | None
+) -> int | None:
+    """The position of a shard that an option says; None when it says nothing of this shard."""
+    here = place.get(shard.number) if isinstance(place, dict) else place
+    return None if here is None else settled(name, here, reader, time)
 
 
 def _before(reader: LogReader, shard: Shard, stop: int, rows: int) -> int:
@@ -239,48 +248,6 @@ def _before(reader: LogReader, shard: Shard, stop: int, rows: int) -> int:
     return reader.view.first_position
 
 
-def position_at(
-    reader: LogReader, name: str, time: Time, kind: pa.DataType | None, *, up: bool
-) -> int:
-    """The position of the first row from a time on; with `up` false, of the first after it.
-
-    What left at the end of the stream came right behind its last time: it is before all later ones.
-    """
-    last = last_time(reader)
-    ended = reader.end_timestamp >= TIME_LIMIT
-    timeless = shown_time(last, kind) is None
-    if reader.end_sequence and timeless and (kind is None or not ended):
-        raise UsageError(
-            f"{name}: the stream has no event time, so it cannot be read by time; read it by "
-            "position"
-        )
-    timestamp = time_in(name, time, kind, up=up) + (not up)
-    return reader.end_position if timestamp > last else _first_since(reader, timestamp)
-
-
-def last_time(reader: LogReader) -> int:
-    """The latest time that the stream's clock has shown; of one that has ended, before the end."""
-    if reader.end_timestamp < TIME_LIMIT:
-        return reader.end_timestamp
-    if reader.view.first_timestamp >= TIME_LIMIT:
-        raise OutOfRange(
-            "what is kept of the stream left at its end, and the time before that is no longer in "
-            "the log; read it by position"
-        )
-    end = next(reader.frames(from_timestamp=TIME_LIMIT))
-    if end.sequence == reader.first_sequence:
-        return reader.view.first_timestamp
-    return next(reader.frames(from_sequence=end.sequence - 1)).timestamp
-
-
-def _first_since(reader: LogReader, timestamp: int) -> int:
-    """The position of the first row in a frame of this time or a later one."""
-    if timestamp > reader.end_timestamp:
-        return reader.end_position
-    frame = next(reader.frames(from_timestamp=timestamp), None)
-    return reader.end_position if frame is None else frame.position
-
-
 def _narrowed(times: Bounds, reader: LogReader) -> tuple[int | None, int | None]:
     """The positions outside of which no frame's time is within bounds; never an error."""
     oldest = reader.view.first_timestamp if reader.view.floor else None
@@ -288,7 +255,7 @@ def _narrowed(times: Bounds, reader: LogReader) -> tuple[int | None, int | None]
     def place(timestamp: int | None) -> int | None:
         if timestamp is None or (oldest is not None and timestamp <= oldest):
             return None
-        return _first_since(reader, timestamp)
+        return first_since(reader, timestamp)
 
     return place(times.first), place(times.end)
 

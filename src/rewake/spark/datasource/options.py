@@ -12,46 +12,33 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-import pyarrow as pa
-
+from rewake.connectors.streams.begin import Place, Time, moment_in, place_in
 from rewake.model.errors import UsageError
 from rewake.model.near import did_you_mean
 from rewake.stores.places import local_path
 
 __all__ = [
     "CONTROL",
-    "EARLIEST",
-    "LATEST",
     "RESULTS",
     "STATE",
     "Mode",
     "Positions",
     "ReadOptions",
-    "Time",
     "WriteOptions",
-    "in_unit",
     "read_options",
-    "time_in",
     "write_options",
 ]
 
 RESULTS: Final = "results"
 CONTROL: Final = "control"
 STATE: Final = "state"
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
 
 # One position for every shard, or one for each shard by its number.
 Positions: TypeAlias = int | dict[int, int]
-# A number in the unit of the stream's time, or a moment.
-Time: TypeAlias = int | datetime
 
-_UNITS: Final = {"s": 10**6, "ms": 10**3, "us": 1}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMESPACE: Final = uuid.UUID("6f0ce06c-8a2a-4d5e-9a55-0d0f2f0f4b52")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 
@@ -72,14 +59,11 @@ class ReadOptions:
     kind: str = RESULTS
     columns: tuple[str, ...] | None = None
     metadata: bool = False
-    from_position: Positions | None = None
-    to_position: Positions | None = None
-    from_time: Time | None = None
-    to_time: Time | None = None
+    begin: Place | None = None
+    end: Place | None = None
     as_of: Time | None = None
     as_of_position: Positions | None = None
     last_rows: int | None = None
-    starting_from: str | Positions | datetime = EARLIEST
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_partitions: int | None = None
@@ -179,38 +163,14 @@ def _shard_positions(text: str) -> dict[int, int] | None:
 
 
 def _time(name: str, value: str) -> Time:
-    stripped = value.strip()
+    stripped = value.strip().removeprefix("time ").lstrip()
     if _WHOLE.fullmatch(stripped):
         return int(stripped)
-    moment = _moment(stripped)
+    moment = moment_in(stripped)
     if moment is None:
         raise UsageError(
             f"{name}={value!r}; give a time such as 2026-03-01T12:00:00Z (UTC unless it says "
             "otherwise), or a number in the unit of the stream's time"
-        )
-    return moment
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _starting(name: str, value: str) -> str | Positions | datetime:
-    stripped = value.strip()
-    if stripped.lower() in (EARLIEST, LATEST):
-        return stripped.lower()
-    if stripped.isdigit() or stripped.startswith("{"):
-        return _positions(name, value)
-    moment = _moment(stripped)
-    if moment is None:
-        hint = did_you_mean(stripped, (EARLIEST, LATEST)) or ";"
-        raise UsageError(
-            f"{name}={value!r}{hint} give {EARLIEST}, {LATEST}, a position or a time such as "
-            "2026-03-01T12:00:00Z"
         )
     return moment
 
@@ -246,14 +206,11 @@ _READING: Final = (
     _Option("kind", _kind),
     _Option("columns", _names),
     _Option("metadata", _choice("true", "false"), kinds=_RESULTS),
-    _Option("fromPosition", _positions, _BATCH, _ROWS),
-    _Option("toPosition", _positions, _BATCH, _ROWS),
-    _Option("fromTime", _time, _BATCH, _ROWS),
-    _Option("toTime", _time, _BATCH, _ROWS),
+    _Option("begin", place_in, kinds=_ROWS),
+    _Option("end", place_in, _BATCH, _ROWS),
     _Option("asOf", _time, _BATCH),
     _Option("asOfPosition", _positions, _BATCH),
     _Option("lastRows", _count, _BATCH, _RESULTS),
-    _Option("startingFrom", _starting, _STREAM),
     _Option("maxRowsPerTrigger", _count, _STREAM),
     _Option("maxBytesPerTrigger", _count, _STREAM),
     _Option("minPartitions", _count, kinds=_ROWS),
@@ -274,8 +231,8 @@ _OF_SPARK: Final = frozenset({"checkpointlocation"})
 
 # Two of these would each say where the stretch begins, or where it ends.
 _RIVALS: Final = (
-    ("fromPosition", "fromTime", "lastRows"),
-    ("toPosition", "toTime", "asOf", "asOfPosition"),
+    ("begin", "lastRows"),
+    ("end", "asOf", "asOfPosition"),
     ("minPartitions", "rowsPerPartition"),
 )
 
@@ -333,26 +290,3 @@ def _check_meaning(options: ReadOptions, found: Iterable[_Option], mode: Mode | 
             raise UsageError(f"options {' and '.join(both)} contradict each other; give one")
     if mode is Mode.STREAM and options.kind != RESULTS:
         raise UsageError(f"kind={options.kind} is read as a batch; use spark.read")
-
-
-# --- times -----------------------------------------------------------------------------------
-
-
-def time_in(name: str, value: Time, kind: pa.DataType | None, *, up: bool) -> int:
-    """A time in the unit of the stream's own, `kind`, which is None when the stream says none.
-
-    What lies between two units becomes the later one when `up`.
-    """
-    if isinstance(value, int):
-        return value
-    if kind is None or not pa.types.is_timestamp(kind):
-        what = "says no unit of its time" if kind is None else "keeps time as plain numbers"
-        raise UsageError(f"{name}: the stream {what}; give a whole number instead of a date")
-    return in_unit((value - _EPOCH) // timedelta(microseconds=1), kind.unit, up=up)
-
-
-def in_unit(microseconds: int, unit: str, *, up: bool = True) -> int:
-    """A time in another unit; what lies between two becomes the later one when `up`."""
-    if unit == "ns":
-        return microseconds * 1000
-    return -(-microseconds // _UNITS[unit]) if up else microseconds // _UNITS[unit]

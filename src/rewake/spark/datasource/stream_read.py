@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,12 +30,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from rewake.connectors.streams.begin import EARLIEST, place_of_shard, settled
 from rewake.log.reading.reader import LogReader
 from rewake.model.errors import OutOfRange, ReplayMismatch, UsageError
-from rewake.spark.datasource.batch_read import position_at
 from rewake.spark.datasource.columns import Projection, offered
 from rewake.spark.datasource.filters import Predicate
-from rewake.spark.datasource.options import EARLIEST, LATEST, ReadOptions
+from rewake.spark.datasource.options import ReadOptions
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.streams import Shard
 from rewake.spark.datasource.stretches import Cutting, Part, Places, Stretch, opened, read_stretch
@@ -75,31 +74,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where the option startingFrom says, as the stream is now."""
+        """Where the option `begin` says, as the stream is now."""
         begins = _written({shard.number: self._begin(shard) for shard in self.shards})
         return {**begins, _FROM: begins}
 
     def _begin(self, shard: Shard) -> int:
-        begin = self.options.starting_from
+        said = EARLIEST if self.options.begin is None else self.options.begin
+        begin = said
+        if isinstance(said, dict):
+            begin = place_of_shard("begin", said, shard.number, len(self.shards))
+        assert not isinstance(begin, dict)
         with opened(shard) as log:
             first, end = log.view.first_position, log.end_position
-            if begin == EARLIEST:
-                return first
-            if begin == LATEST:
-                return end
-            if isinstance(begin, datetime):
-                return position_at(log, "startingFrom", begin, self.time, up=True)
-            assert not isinstance(begin, str)
-            position = begin if isinstance(begin, int) else begin.get(shard.number)
-            if position is None:
-                raise UsageError(
-                    f"startingFrom says nothing of shard {shard.number}; give a position for each "
-                    f"of the {len(self.shards)} shards"
-                )
+            position = settled("begin", begin, log, self.time)
             if not first <= position <= end:
-                raise OutOfRange(
-                    f"startingFrom={position} is not in the log: it has {first} to {end}"
-                )
+                raise OutOfRange(f"begin={position} is not in the log: it has {first} to {end}")
             return position
 
     @plainly
@@ -243,7 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OutOfRange(
                 f"the query is to go on at position {first}, which was trimmed: the log has {kept} "
                 f"to {end}; to go on without the rows between, give this query a new "
-                'checkpointLocation and option("startingFrom", "earliest")'
+                'checkpointLocation and option("begin", "earliest")'
             )
         self._check_there(shard, stop, end)
 

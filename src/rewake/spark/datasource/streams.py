@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from rewake.connectors.streams.commit_logs import check_for_reading
 from rewake.connectors.streams.folder import open_stream
 from rewake.log.contents import Contents
 from rewake.log.files.descriptor import Descriptor, read_descriptor
@@ -62,9 +63,9 @@ def find_shards(path: str, stream: str | None = None) -> tuple[Shard, ...]:
         if logs:
             return tuple(Shard(number, str(log)) for number, log in enumerate(logs))
         raise _nothing_at(folder)
-    return tuple(
-        Shard(number, str(shard)) for number, shard in enumerate(open_stream(folder).shards)
-    )
+    found = open_stream(folder).shards
+    check_for_reading(found)
+    return tuple(Shard(number, str(shard)) for number, shard in enumerate(found))
 
 
 def _nothing_at(folder: Path) -> NotALog:

@@ -20,12 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from rewake.connectors.streams.begin import shown_time
 from rewake.log.files.index import read_index
 from rewake.log.files.segment import SEGMENT_HEADER_SIZE
 from rewake.log.reading.reader import LogReader
 from rewake.log.results import result_batch
 from rewake.model.errors import NotALog, OutOfRange, ReplayMismatch
-from rewake.model.stream_event import told_by
 from rewake.spark.datasource.columns import METADATA, Projection, constant
 from rewake.spark.datasource.streams import Shard
 from rewake.stores import open_log_reader
@@ -239,9 +239,3 @@ def _places(
         shown = pa.array([shown_time(piece.time, kind) for piece in pieces], pa.int64())
         found[time] = shown.take(pa.array(np.repeat(np.arange(len(pieces)), rows))).cast(kind)
     return found
-
-
-def shown_time(clock: int, kind: pa.DataType | None) -> int | None:
-    """A frame's time in the stream's unit; None where its clock showed none."""
-    fine = kind is not None and pa.types.is_timestamp(kind) and kind.unit == "ns"
-    return told_by(clock, nanoseconds=fine)

@@ -10,7 +10,7 @@ Columns: sequence (long), time (timestamp of the broker), subject (string), data
 | servers | addresses of the brokers, separated by commas; required |
 | stream | the JetStream stream; required |
 | subject | only messages of this subject, which may have wildcards |
-| startingFrom | earliest (default), latest or a sequence; for the first batch of a query alone |
+| begin | earliest (default), latest or a sequence; for the first batch of a query alone |
 | maxRowsPerTrigger | at most so many sequences in a batch |
 | partitions | tasks that read a batch side by side, each a part of the sequences; default 1 |
 
@@ -53,7 +53,7 @@ _OPTIONS: Final = (
     "servers",
     "stream",
     "subject",
-    "startingFrom",
+    "begin",
     "maxRowsPerTrigger",
     "partitions",
 )
@@ -173,14 +173,14 @@ def parse_options(given: Mapping[str, str]) -> NatsOptions:
     for name in ("servers", "stream"):
         if not values.get(name):
             raise UsageError(f"format('nats') needs the option {name!r}")
-    starting = values.get("startingFrom", "earliest")
+    starting = values.get("begin", "earliest")
     named = starting in ("earliest", "latest")
     rows = values.get("maxRowsPerTrigger")
     return NatsOptions(
         servers=values["servers"],
         stream=values["stream"],
         subject=values.get("subject"),
-        starting=starting if named else _number("startingFrom", starting, "earliest, latest or "),
+        starting=starting if named else _number("begin", starting, "earliest, latest or "),
         most_rows=None if rows is None else _number("maxRowsPerTrigger", rows),
         partitions=_number("partitions", values.get("partitions", "1")),
     )

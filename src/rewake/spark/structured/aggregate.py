@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rewake.graph.promised import RECOVER_WITHIN
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import (
     AggregateFunction,
@@ -50,6 +51,9 @@ def aggregate(
     slack: str | int | None = None,
     timeout: str | int | None = None,
     null_keys: str = "group",
+    route_late: bool = False,
+    on_error: str = "stop",
+    recover_within: str | None = RECOVER_WITHIN,
     order_by: Columns | bool | None = None,
     shards: int | None = None,
     name: str | None = None,
@@ -64,21 +68,25 @@ def aggregate(
     column `time`, where there is one); `order_by=False` takes them as they come.  `listen` is the
     address under which an executor's shard host is reached, for executors on several machines.
     `gaps="allow"` is for queries in which Spark leaves out batches of which it knows that they are
-    empty.  The rest is as in `Stream.aggregate`.
+    empty.  With `route_late`, rows that come too late are among the results, in a column `_late`;
+    rows that a function fails for are so with `on_error="divert"`, in `_dead`.  `recover_within` is
+    how long the loss of a shard's host may cost beyond its restart.  The rest is as in
+    `Stream.aggregate`.
     """
     asked = asked_for(
         count, functions,
         avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
     )  # fmt: skip
-    _check_slack(slack)
     spec = AggregateSpec(
         listed(by),
         window,
         asked,
         time=time,
-        slack=slack or 0,
+        slack=_checked_slack(slack),
         timeout=timeout,
         null_keys="group" if null_keys == "drop" else null_keys,
+        route_late=route_late,
+        on_error=on_error,
     )
     called = named(name, at, "aggregate")
     _check_functions(called, spec)
@@ -94,21 +102,25 @@ def aggregate(
         gaps=gaps,
         slack_said=slack is not None,
         drop_null_keys=null_keys == "drop",
+        recover_within=recover_within,
     ).transform()
 
 
-def _read_by(spec: AggregateSpec) -> tuple[str, ...]:
-    """The columns that it reads."""
+def _read_by(spec: AggregateSpec) -> tuple[str, ...] | None:
+    """The columns that it reads; None for all of them, where rows are handed out as they came."""
+    if spec.route_late or spec.further_outputs:
+        return None
     read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     return tuple(dict.fromkeys(each for each in read if each))
 
 
-def _check_slack(slack: str | int | None) -> None:
+def _checked_slack(slack: str | int | None) -> str | int:
     if slack is not None and goes_by_watermarks(slack):
         raise UsageError(
             f"slack={slack!r} leaves time to Rewake's watermarks, which Spark's rows do not have: "
             "give a duration"
         )
+    return slack or 0
 
 
 def _check_functions(name: str, spec: AggregateSpec) -> None:

@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from rewake.graph.checks import MAX_SHARDS
+from rewake.graph.promised import RECOVER_WITHIN
 from rewake.graph.times import order_columns
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.near import did_you_mean
+from rewake.model.units import duration_ns
+from rewake.net.shards.delivered import delivered_schema
 from rewake.net.shards.folder import ShardFolder
 from rewake.node.micro_batches.shard_batches import GAPS
-from rewake.operators.stateful import StatefulSpec
+from rewake.operators.stateful import KeyedOperator, StatefulSpec
 from rewake.spark.slots import slots
 from rewake.spark.structured.divide import Divider, in_blocks
 from rewake.spark.structured.observe import observed
@@ -82,6 +85,8 @@ class Hosting:
     slack_said: bool = True
     # Rows whose key is null are left out before the operator, as a filter of the user's would.
     drop_null_keys: bool = False
+    # How long a crash may cost a shard beyond the restart of its host.
+    recover_within: str | None = RECOVER_WITHIN
 
     def __post_init__(self) -> None:
         if os.path.exists(self.at) and not os.path.isdir(self.at):
@@ -89,6 +94,7 @@ class Hosting:
                 f"{self.name!r}: at={self.at!r} is a file; give the folder of the operator's "
                 "state, which need not be there yet"
             )
+        self._recover_within_ms()
         if self.gaps not in GAPS:
             raise UsageError(f"{self.name!r}: gaps is 'refuse' or 'allow', not {self.gaps!r}")
         shards = self.shards
@@ -97,6 +103,14 @@ class Hosting:
             raise UsageError(
                 f"{self.name!r}: shards is a number from 1 to {MAX_SHARDS}, not {shards!r}"
             )
+
+    def _recover_within_ms(self) -> float | None:
+        if self.recover_within is None:
+            return None
+        milliseconds = duration_ns(self.recover_within) / 1e6
+        if milliseconds <= 0:
+            raise UsageError(f"{self.name!r}: recover_within must be longer than nothing")
+        return milliseconds
 
     def transform(self) -> Callable[[DataFrame], DataFrame]:
         """The function for `DataFrame.transform`."""
@@ -155,12 +169,14 @@ class Hosting:
             order_by=self.order_by,
             gaps=self.gaps,
             listen=self.listen,
+            recover_within_ms=self._recover_within_ms(),
         )
 
     def _results_schema(self, schema: pa.Schema) -> pa.Schema:
         """The columns of results; the operator is built here to check the spec."""
         try:
-            return self.spec.operator(schema).output_schema
+            operator: KeyedOperator = self.spec.operator(schema)  # type: ignore[assignment]
+            return delivered_schema(operator)
         except UsageError as error:
             raise type(error)(f"{self.name!r}: {error}") from error
 

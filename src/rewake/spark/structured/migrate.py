@@ -24,7 +24,7 @@ from rewake.net.shards.histories import check_pasts
 from rewake.net.shards.state import Description, check_place
 from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.operators.columns.arrays import Array
-from rewake.recovery.approach import RESULTS_OUTPUT
+from rewake.operators.stateful import Emissions
 from rewake.recovery.self_contained.engine import SelfContained, repeat
 from rewake.recovery.self_contained.migration import ShardParts, first_record, parts_of
 from rewake.stores import LogWriter, create_log, open_log_reader, open_log_writer
@@ -51,7 +51,8 @@ class _OldShard(NamedTuple):
     description: Description
     parts: ShardParts
     identity: bytes
-    results: list[pa.RecordBatch]
+    # What came out of the newest batch, by output.
+    results: Emissions
     columns: int
 
 
@@ -111,8 +112,7 @@ def _read(source: ShardFolder, number: int, shards: int) -> _OldShard:
         state = SelfContained.recover(description.build, reader.frames_backwards())
         if state.identity is None:
             raise UsageError(f"{path} has no batch yet: there is no state to divide")
-        again = repeat(description.build, reader.frames_backwards())
-    results = [batch for output, batch in again if output == RESULTS_OUTPUT]
+        results = repeat(description.build, reader.frames_backwards())
     return _OldShard(
         descriptor, description, parts_of(state), state.identity, results, state.columns
     )
@@ -152,10 +152,10 @@ def _shards_of(session: SparkSession, names: list[str], keys: list[pa.Array], sh
 
 def _divided_results(
     session: SparkSession, keys: list[str], old: list[_OldShard], shards: int
-) -> list[list[pa.RecordBatch]]:
-    """The results of the newest batch by new shard, in case the batch is asked for again."""
-    divided: list[list[pa.RecordBatch]] = [[] for _ in range(shards)]
-    for batch in (batch for each in old for batch in each.results):
+) -> list[dict[int, list[pa.RecordBatch]]]:
+    """What came out of the newest batch by new shard and output, in case it is asked for again."""
+    divided: list[dict[int, list[pa.RecordBatch]]] = [{} for _ in range(shards)]
+    for output, batch in (emitted for each in old for emitted in each.results):
         missing = [name for name in keys if name not in batch.schema.names]
         if missing:
             raise UsageError(
@@ -166,7 +166,7 @@ def _divided_results(
         numbers = _shards_of(session, keys, [batch.column(name) for name in keys], shards)
         for shard in np.unique(numbers):
             rows = pa.array(np.flatnonzero(numbers == shard))
-            divided[shard].append(batch.take(rows))
+            divided[shard].setdefault(output, []).append(batch.take(rows))
     return divided
 
 
@@ -176,15 +176,15 @@ def _write(
     shard: int,
     place: Metadata,
     identity: bytes,
-    results: list[pa.RecordBatch],
+    results: dict[int, list[pa.RecordBatch]],
 ) -> None:
-    one = pa.concat_batches(results) if results else None
+    emitted = [(output, pa.concat_batches(results[output])) for output in sorted(results)]
     record = first_record(
         old[0].description.build,
         [each.parts for each in old],
         shard,
         identity,
-        [] if one is None else [(RESULTS_OUTPUT, one)],
+        emitted,
         old[0].columns,
     )
     create_log(path, path.name, {**old[0].descriptor.metadata, **place})

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rewake.graph.promised import RECOVER_WITHIN
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.expressions.expression import function_identity
@@ -47,6 +48,9 @@ def process(
     each_key: bool = False,
     on_timer: Callable[..., Any] | None = None,
     null_keys: str = "group",
+    route_late: bool = False,
+    on_error: str = "stop",
+    recover_within: str | None = RECOVER_WITHIN,
     order_by: Columns | bool | None = None,
     shards: int | None = None,
     name: str | None = None,
@@ -57,7 +61,9 @@ def process(
 
     The functions are those of `Stream.process`, and must be in a module that executors can import.
     Timers are of event time.  A function that fails stops the query, and its batch has changed
-    nothing.  `at`, `order_by`, `shards`, `listen` and `gaps` are those of `rewake.aggregate`.
+    nothing; with `on_error="divert"` the rows that it fails for are among the results, in a column
+    `_dead`, and with `route_late` it never sees late rows, which are in `_late`.  `at`, `order_by`,
+    `shards`, `listen`, `gaps` and `recover_within` are those of `rewake.aggregate`.
     """
     called = named(name, at, "process")
     if slack is not None and goes_by_watermarks(slack):
@@ -78,6 +84,8 @@ def process(
             each_key=each_key,
             on_timer=on_timer,
             null_keys="group" if null_keys == "drop" else null_keys,
+            route_late=route_late,
+            on_error=on_error,
         )
         described = process_to_json(spec)
     except UsageError as error:
@@ -96,6 +104,7 @@ def process(
         gaps=gaps,
         slack_said=slack is not None,
         drop_null_keys=null_keys == "drop",
+        recover_within=recover_within,
     ).transform()
 
 

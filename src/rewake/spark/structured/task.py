@@ -66,6 +66,7 @@ class ShardTask:
     order_by: tuple[str, ...]
     gaps: str
     listen: str
+    recover_within_ms: float | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process this task's partition of the micro-batch."""
@@ -82,7 +83,8 @@ class ShardTask:
         for found in answer.results:
             nothing = pa.nulls(found.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*found.columns, nothing], schema=outer)
-        told = {DROPPED: answer.figures.get("late_tuples", 0)}
+        dropped = 0 if self.operator.get("route_late") else answer.figures.get("late_tuples", 0)
+        told = {DROPPED: dropped}
         if warning := _LATE.heard(f"shard {first.shard} of {self.at}", told):
             _LOGGER.warning(warning)
         figures = plain.text(json.dumps(answer.figures | {"batch": identity.batch}))
@@ -102,6 +104,7 @@ class ShardTask:
             order_by=self.order_by,
             gaps=self.gaps,
             listen=self.listen,
+            recover_within_ms=self.recover_within_ms,
         )
 
     def _tell_all(self, identity: BatchIdentity, run: bytes) -> None:

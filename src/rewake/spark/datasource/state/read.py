@@ -23,6 +23,7 @@ from itertools import dropwhile
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from rewake.connectors.streams.begin import last_time, shown_time, time_in
 from rewake.log.contents import Contents
 from rewake.log.files.descriptor import Descriptor
 from rewake.log.frame import Frame
@@ -32,15 +33,15 @@ from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.windows.specs import SessionWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint, construct
-from rewake.spark.datasource.batch_read import Reader, at_shard, last_time
-from rewake.spark.datasource.options import ReadOptions, time_in
+from rewake.spark.datasource.batch_read import Reader, at_shard
+from rewake.spark.datasource.options import ReadOptions
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.state.keyed import KeyedLayout
 from rewake.spark.datasource.state.layout import StateLayout
 from rewake.spark.datasource.state.sessions import SessionLayout
 from rewake.spark.datasource.state.windows import WindowLayout
 from rewake.spark.datasource.streams import Shard, time_type
-from rewake.spark.datasource.stretches import opened, shown_time
+from rewake.spark.datasource.stretches import opened
 
 __all__ = ["StateReader"]
 

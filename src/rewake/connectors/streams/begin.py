@@ -1,0 +1,237 @@
+"""Where to begin in a stream, or to end: said in one way by sources, subscriptions and options.
+
+    "earliest"                 what is still there
+    "latest"                   what comes from now on
+    1200                       a position
+    {0: 1200, 1: 980}          a position for each shard; a list of them, or JSON as text
+    "2026-03-01T12:00:00Z"     a time: from when the stream's clock showed it (also a datetime)
+    "time 1700000000"          the same in the unit of the stream's own time
+
+What always holds: what has been said is settled to positions once, by what a log has at that
+moment; from a time on and before it is everything, once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from rewake.log.files.layout import MAX_COUNT
+from rewake.log.reading.reader import LogReader
+from rewake.model.errors import OutOfRange, UsageError
+from rewake.model.near import did_you_mean
+from rewake.model.stream_event import TIME_LIMIT, told_by
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Begin",
+    "Moment",
+    "Place",
+    "Time",
+    "first_since",
+    "in_unit",
+    "last_time",
+    "moment_in",
+    "place_in",
+    "place_of_shard",
+    "position_at",
+    "settled",
+    "shown_time",
+    "time_in",
+]
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+# What a user may say.
+Begin: TypeAlias = str | int | datetime | Sequence[int] | Mapping[int, int]
+# A number in the unit of the stream's time, or a date.
+Time: TypeAlias = int | datetime
+
+_UNITS: Final = {"s": 10**6, "ms": 10**3, "us": 1}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
+_NUMBERED: Final = re.compile(r"time\s+([+-]?\d{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time of the stream."""
+
+    time: Time
+
+    @property
+    def words(self) -> str | datetime:
+        """How a user would say it."""
+        return self.time if isinstance(self.time, datetime) else f"time {self.time}"
+
+
+# What was said, checked: a word, a position, one for each shard, or a time.
+Place: TypeAlias = str | int | dict[int, int] | Moment
+
+
+# --- what was said ---------------------------------------------------------------------------
+
+
+def place_in(name: str, said: Begin) -> Place:
+    """What a user has said for `name`; `UsageError` when it is none of the above."""
+    found: Any = said.strip() if isinstance(said, str) else said
+    if isinstance(found, str):
+        return _place_in_text(name, found)
+    if isinstance(found, datetime):
+        return Moment(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
+    if _is_position(found):
+        return int(found)
+    if isinstance(found, Sequence):
+        found = dict(enumerate(found))
+    if isinstance(found, Mapping) and found and all(map(_is_position, [*found, *found.values()])):
+        return dict(found)
+    raise _unknown(name, said)
+
+
+def place_of_shard(name: str, place: Place, shard: int, shards: int) -> str | int | Moment:
+    """What that means for one shard of so many."""
+    if isinstance(place, dict):
+        if len(place) != shards or shard not in place:
+            raise UsageError(
+                f"{name} gives positions of shards {sorted(place)}, and the stream has {shards}: "
+                f"give one for each, from 0 to {shards - 1}"
+            )
+        return place[shard]
+    if shards > 1 and isinstance(place, int) and place > 0:
+        raise UsageError(
+            f"{name}={place} of a stream with {shards} shards: positions count in each shard; "
+            f"give a list of {shards} positions, a time, {EARLIEST!r} or {LATEST!r}"
+        )
+    return place
+
+
+def _place_in_text(name: str, text: str) -> Place:
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    if found := _NUMBERED.fullmatch(text):
+        return Moment(int(found[1]))
+    if text.startswith("{"):
+        with suppress(ValueError, TypeError, AttributeError):
+            given = {int(shard): position for shard, position in json.loads(text).items()}
+            if given and all(map(_is_position, [*given, *given.values()])):
+                return given
+        raise _unknown(name, text)
+    moment = moment_in(text)
+    if moment is None:
+        raise _unknown(name, text)
+    return Moment(moment)
+
+
+def _is_position(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+def _unknown(name: str, said: object) -> UsageError:
+    hint = did_you_mean(said, (EARLIEST, LATEST)) if isinstance(said, str) else None
+    return UsageError(
+        f"{name}={said!r}{hint or ';'} give {EARLIEST!r}, {LATEST!r}, a position (a whole number "
+        'from 0 on), one for each shard ({"0": 17}), a time such as 2026-03-01T12:00:00Z, or '
+        "'time 17' in the unit of the stream's own time"
+    )
+
+
+def moment_in(text: str) -> datetime | None:
+    """A date, of UTC unless it says otherwise; None when the text is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+# --- what that is in a log -------------------------------------------------------------------
+
+
+def settled(
+    name: str, place: str | int | Moment, reader: LogReader, kind: pa.DataType | None
+) -> int:
+    """The position in a log, whose times are of this type; a position is left as it is."""
+    if isinstance(place, int):
+        return place
+    if isinstance(place, Moment):
+        return position_at(reader, name, place.time, kind, up=True)
+    return reader.view.first_position if place == EARLIEST else reader.end_position
+
+
+def position_at(
+    reader: LogReader, name: str, time: Time, kind: pa.DataType | None, *, up: bool
+) -> int:
+    """The position of the first row from a time on; with `up` false, of the first after it.
+
+    What left at the end of the stream came right behind its last time: it is before all later ones.
+    """
+    last = last_time(reader)
+    ended = reader.end_timestamp >= TIME_LIMIT
+    timeless = shown_time(last, kind) is None
+    if reader.end_sequence and timeless and (kind is None or not ended):
+        raise UsageError(
+            f"{name}: the stream has no event time, so it cannot be read by time; read it by "
+            "position"
+        )
+    timestamp = time_in(name, time, kind, up=up) + (not up)
+    return reader.end_position if timestamp > last else first_since(reader, timestamp)
+
+
+def last_time(reader: LogReader) -> int:
+    """The latest time that the stream's clock has shown; of one that has ended, before the end."""
+    if reader.end_timestamp < TIME_LIMIT:
+        return reader.end_timestamp
+    if reader.view.first_timestamp >= TIME_LIMIT:
+        raise OutOfRange(
+            "what is kept of the stream left at its end, and the time before that is no longer in "
+            "the log; read it by position"
+        )
+    end = next(reader.frames(from_timestamp=TIME_LIMIT))
+    if end.sequence == reader.first_sequence:
+        return reader.view.first_timestamp
+    return next(reader.frames(from_sequence=end.sequence - 1)).timestamp
+
+
+def first_since(reader: LogReader, timestamp: int) -> int:
+    """The position of the first row in a frame of this time or a later one."""
+    if timestamp > reader.end_timestamp:
+        return reader.end_position
+    frame = next(reader.frames(from_timestamp=timestamp), None)
+    return reader.end_position if frame is None else frame.position
+
+
+def shown_time(clock: int, kind: pa.DataType | None) -> int | None:
+    """A frame's time in the stream's unit; None where its clock showed none."""
+    fine = kind is not None and pa.types.is_timestamp(kind) and kind.unit == "ns"
+    return told_by(clock, nanoseconds=fine)
+
+
+def time_in(name: str, value: Time, kind: pa.DataType | None, *, up: bool) -> int:
+    """A time in the unit of the stream's own, `kind`, which is None when the stream says none.
+
+    What lies between two units becomes the later one when `up`.
+    """
+    if isinstance(value, int):
+        return value
+    if kind is None or not pa.types.is_timestamp(kind):
+        what = "says no unit of its time" if kind is None else "keeps time as plain numbers"
+        raise UsageError(f"{name}: the stream {what}; give a whole number instead of a date")
+    return in_unit((value - _EPOCH) // timedelta(microseconds=1), kind.unit, up=up)
+
+
+def in_unit(microseconds: int, unit: str, *, up: bool = True) -> int:
+    """A time in another unit; what lies between two becomes the later one when `up`."""
+    if unit == "ns":
+        return microseconds * 1000
+    return -(-microseconds // _UNITS[unit]) if up else microseconds // _UNITS[unit]
