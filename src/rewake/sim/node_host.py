@@ -59,7 +59,7 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 from rewake.sim.disk import TimedLog
-from rewake.sim.lives import begin_promise, check_promise
+from rewake.sim.lives.notes import begin_promise, check_promise
 from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:
