@@ -315,6 +315,9 @@ FIRST = {
     "says a shorter log": 1_300,
     "answers producers at once": 189,
     "takes the end for durable": 309,
+    "ends a loop too soon": 150,
+    "repeats positions": 25,
+    "dates CHECKs later": 65,
 }
 # Only every so many seeds have what these need: the first, and how many to the next.
 SEEDS = (
