@@ -15,7 +15,7 @@ from rewake.node.channels.channels import Channels
 from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.outbox import Outbox
 from rewake.node.channels.producers import Known, Note, Producers
-from rewake.node.channels.rounds import Rounds
+from rewake.node.channels.rounds import Rounds, Step
 from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import (
     Answer,
@@ -134,8 +134,9 @@ def with_log(kind: type[Protocol], instead_of: type[Protocol] = Logged) -> type[
 class NoticesNothing(Rounds):
     """Says of every round that it took nothing in it."""
 
-    def moved(self) -> None:
-        """Does not look."""
+    def step(self, outside_ended: bool) -> Step | None:
+        self._moved = False
+        return super().step(outside_ended)
 
 
 class EndsTooSoon(Node):
@@ -314,6 +315,9 @@ FIRST = {
     "says a shorter log": 1_300,
     "answers producers at once": 189,
     "takes the end for durable": 309,
+    "ends a loop too soon": 150,
+    "repeats positions": 25,
+    "dates CHECKs later": 65,
 }
 # Only every so many seeds have what these need: the first, and how many to the next.
 SEEDS = (

@@ -21,7 +21,7 @@ from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
-from rewake.sim.lives import Lives
+from rewake.sim.lives.notes import Lives
 from rewake.sim.memory import Choices
 from rewake.sim.network import Network
 from rewake.sim.producer import Producer

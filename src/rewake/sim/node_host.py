@@ -56,7 +56,7 @@ from rewake.node.standing_by import StandingBy
 from rewake.recovery.approach import Kept
 from rewake.recovery.driven import LogSoFar, Say, Vouch, Wake
 from rewake.sim.disk import TimedLog
-from rewake.sim.lives import begin_promise, check_promise
+from rewake.sim.lives.notes import begin_promise, check_promise
 from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 

@@ -11,8 +11,8 @@ from rewake.node.limits import NodeLimits
 from rewake.sim.check import check_client, check_producer
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule
-from rewake.sim.life_scenarios import forgetful_scenario, promised_scenario
-from rewake.sim.loop_scenarios import loop_scenario
+from rewake.sim.lives.loops import loop_scenario
+from rewake.sim.lives.scenarios import forgetful_scenario, promised_scenario
 from rewake.sim.operator_scenarios import operator_scenario
 from rewake.sim.scenarios import Scenario, producers_scenario, random_scenario
 from rewake.sim.world import World
