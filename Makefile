@@ -6,15 +6,17 @@ READY  := $(VENV)/.ready
 SOURCE := src lab tests conftest.py scripts examples $(wildcard fuzz)
 # pytest-xdist workers for the tests that do not start Spark.
 WORKERS ?= auto
-# And for those that do: a file is one worker's, because its tests share a session.
-SPARK_WORKERS ?= 2
+# And for those that do, which run beside the others.
+SPARK_WORKERS ?= 1
+# What soak is to run, of its parts; all of them, if nothing is said.
+PARTS ?=
 
 # Settings of another Python environment must not leak into this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format fuzz bench soak docs doctor clean
+.PHONY: help run test lint format fuzz bench soak matrix docs doctor clean
 
 help: ## List the targets
 	@echo "Usage: make <target>"
@@ -26,11 +28,8 @@ help: ## List the targets
 run: $(READY) ## Run the demo
 	@$(BIN)/rewake demo
 
-test: lint ## Run every check: lint, types, layers, tests, then the tests that start Spark
-	@echo "==> tests"
-	@$(BIN)/pytest -q -m "not spark and not soak" -n $(WORKERS) --dist worksteal --durations=15
-	@echo "==> tests on Spark"
-	@$(BIN)/pytest -q -m "spark and not soak" -n $(SPARK_WORKERS) --dist loadfile --durations=15
+test: lint ## Run every check: lint, types, layers, and the tests, those on Spark beside the others
+	@scripts/test $(BIN) $(WORKERS) $(SPARK_WORKERS)
 
 lint: $(READY) ## Check style, formatting, types and the order of the layers
 	@echo "==> ruff check"
@@ -53,16 +52,11 @@ bench: $(READY) ## Measure the core and whole queries on this machine
 	@$(BIN)/rewake bench core
 	@$(BIN)/rewake bench engine
 
-soak: $(VENV)/.ready-connect ## Run the property and crash tests 20 times longer, every drill, and the nemesis
-	@REWAKE_SCALE=20 REWAKE_CRASH_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/properties tests/crash
-	@echo "==> simulator: 10,000 seeds"
-	@REWAKE_SCALE=20 $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_seeds.py
-	@echo "==> drills: every kill point, twice; 1,400 random kills"
-	@$(BIN)/pytest -q -n $(WORKERS) tests/drill
-	@echo "==> nemesis: kills, pauses, floods, full disks and older parts, where order is chance"
-	@$(BIN)/pytest -q -m soak -n $(WORKERS) tests/nemesis
-	@echo "==> Spark: clusters, speculation, Connect, 50 random kills"
-	@$(BIN)/pytest -q -m "spark and soak" tests
+soak: $(VENV)/.ready-connect ## Run whole what test samples: every kill point, 20,000 seeds, the nemesis (hours)
+	@scripts/soak $(BIN) $(WORKERS) $(PARTS)
+
+matrix: $(READY) ## Try Python 3.11 to 3.13 and Java 17 to 25, as far as they can be had
+	@$(BIN)/python scripts/matrix.py
 
 docs: $(VENV)/.ready-docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
@@ -72,7 +66,7 @@ doctor: $(READY) ## Say what this machine has, what it lacks and what to do
 	@$(BIN)/rewake doctor
 
 clean: ## Remove everything that make created, .venv too
-	@rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv-* site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find $(SOURCE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so a set-up that failed is done again.

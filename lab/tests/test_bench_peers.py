@@ -30,7 +30,7 @@ from rewake_lab.bench.peers.lines import (
     results_line,
     rows_line,
 )
-from rewake_lab.bench.peers.lives import Scale, _before_a_closing, _interval_us
+from rewake_lab.bench.peers.lives import Scale, before_a_closing, interval_us_of
 from rewake_lab.bench.peers.marks import Marks
 from rewake_lab.bench.peers.oracle import Oracle
 from rewake_lab.bench.peers.run import Figure, Outcome, run
@@ -204,12 +204,12 @@ def test_programs_without_rewake_make_the_same_tuples() -> None:
 def test_spark_makes_the_same_tuples() -> None:
     """As SQL, in batches that Python only names."""
     from rewake.spark.session import local_session
-    from rewake_lab.spark.peers import RATE_SETTINGS, _formula
+    from rewake_lab.spark.peers import RATE_SETTINGS, formula_of_items
 
     session = local_session(cores=1, conf=RATE_SETTINGS | {"spark.sql.session.timeZone": "UTC"})
     try:
         rows = session.range(5_000, 6_000, 1, 1).selectExpr("id AS position")
-        for step in _formula(3, 1_000, 10):
+        for step in formula_of_items(3, 1_000, 10):
             rows = rows.selectExpr(*step)
         found = rows.selectExpr("item_id", "item_price", "unix_micros(item_time)").collect()
     finally:
@@ -323,15 +323,15 @@ def test_a_program_that_ends_by_itself_is_quoted_without_its_stack(tmp_path: Pat
 
 def test_event_time_runs_so_fast_that_windows_close(tmp_path: Path) -> None:
     """Every interval is a whole part of a window; the fast keep the usual one."""
-    assert _interval_us(10_000_000) == 10
+    assert interval_us_of(10_000_000) == 10
     for rate in (1.0, 300.0, 5_000.0, 180_000.0):
-        interval = _interval_us(rate)
+        interval = interval_us_of(rate)
         assert 10_000_000 % interval == 0
         assert 10_000_000 / interval / rate <= 3 or interval == 10_000_000
     job = Job(Workload.TIME, tmp_path, rate=1_000.0, interval_us=5_000)
     # A window every 2 s; the kill is half a second before one closes.
-    assert _before_a_closing(job, 0.0, 1_500.0) == 1_500.0
-    assert _before_a_closing(job, 0.0, 1_501.0) == 3_500.0
+    assert before_a_closing(job, 0.0, 1_500.0) == 1_500.0
+    assert before_a_closing(job, 0.0, 1_501.0) == 3_500.0
 
 
 def test_all_figures_of_all_that_run(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from rewake_lab.bench.structured.contenders import (
     Batch,
     Contender,
     Written,
-    _count,
+    count_new,
     log_bytes_by_batch,
     native,
     state_bytes_by_batch,
     state_files,
 )
-from rewake_lab.bench.structured.measure import _batch_times, _written
+from rewake_lab.bench.structured.measure import batch_times, bytes_written
 from rewake_lab.bench.structured.restart import (
-    _application,
+    application,
     descendants,
     first_batch_seconds,
     killed,
@@ -85,7 +85,7 @@ def test_everything_that_appears_counts_also_if_it_is_gone_again(tmp_path: Path)
     put(state / ".3.zip.crc", 10_000)
     made.look()
     made.appeared[5] = Written()
-    _count(made.appeared[5], {path: made.files[path] for path in set(made.files) - before})
+    count_new(made.appeared[5], {path: made.files[path] for path in set(made.files) - before})
     assert made.everything_per_batch(5) == (10 + 500 + 1000 + 20 + 70) / 2
     assert made.appeared[5].snapshot_files == 3
     (state / "2.changelog").unlink()
@@ -123,17 +123,17 @@ def test_bytes_written_are_compared_with_their_target(tmp_path: Path) -> None:
     mine = contender(OURS, tmp_path, {1: 100, 2: 100})
     theirs = contender(HEADLINE, tmp_path, {1: 400, 2: 400})
     theirs.appeared[1000] = Written(2, 800, 0)
-    *_, ratio = _written(mine, theirs, 1000, "running average", "<= 0.3333")
+    *_, ratio = bytes_written(mine, theirs, 1000, "running average", "<= 0.3333")
     assert (ratio.value, ratio.met) == (0.25, True)
 
 
 def test_small_batches_are_compared_by_their_time() -> None:
     """The ratio is the median of the ratios within rounds; more than 1 is too slow."""
     runs = [[0.2, 0.2, 0.9], [0.1, 0.1, 0.9]]
-    rows = _batch_times(1000, 100_000, [OURS, HEADLINE], runs)
+    rows = batch_times(1000, 100_000, [OURS, HEADLINE], runs)
     assert [(row.value, row.met) for row in rows] == [(200, None), (100, None), (2, False)]
     assert rows[-1].name == "time per 1,000-row batch: rewake / RocksDB with changelog"
-    many = _batch_times(1000, 1_000_000, [OURS, HEADLINE], runs)
+    many = batch_times(1000, 1_000_000, [OURS, HEADLINE], runs)
     assert many[-1].name.startswith("time per 1,000-row batch, 1,000,000 ids")
 
 
@@ -149,7 +149,7 @@ def test_every_number_of_ids_meets_every_size_of_batch(
 
     monkeypatch.setattr(Contender, "run", run)
     monkeypatch.setattr(Contender, "bytes_per_batch", lambda _self, _rows: 100.0)
-    bench = structured._Bench(None, tmp_path, lambda _name: None, structured.Scale())
+    bench = structured.Bench(None, tmp_path, lambda _name: None, structured.Scale())
     rows = [*bench.few_ids(), *bench.many_ids(), *bench.count_windows()]
     names = [row.name for row in rows]
     assert len(names) == len(set(names)), "two figures of one name cannot be told apart"
@@ -204,7 +204,7 @@ def test_killing_an_application_leaves_none_of_its_processes() -> None:
 @pytest.mark.soak
 def test_a_killed_application_goes_on_with_the_batch_it_was_in(tmp_path: Path) -> None:
     """Its first batch is that of the plan before the kill, and has the same number of rows."""
-    with _application(HEADLINE, tmp_path, 1000, 100) as batches:
+    with application(HEADLINE, tmp_path, 1000, 100) as batches:
         assert [next(batches).rows, next(batches).number] == [1000, 1]
     assert 0 < first_batch_seconds(HEADLINE, tmp_path, 1000, 100) < 120
     assert state_bytes_by_batch(state_files(tmp_path))[0] > 0

@@ -37,9 +37,9 @@ def measured(*, shared: bool) -> pa.Table:
 def test_the_model_predicts_sizes_that_it_was_not_fitted_to(shared: bool) -> None:
     """Exactly, for a machine that is as the model says; and it tells which reading is right."""
     table = measured(shared=shared)
-    right = thesis_model._SHARED if shared else thesis_model._SEPARATE
+    right = thesis_model.SHARED if shared else thesis_model.SEPARATE
     for size in (256, 4096):
-        errors = thesis_model._errors(table, size)
+        errors = thesis_model.errors_of(table, size)
         assert errors[right] == pytest.approx(0, abs=0.01)
         assert errors["memory"] == pytest.approx(0, abs=0.01)
     assert f"The reading {right} is nearer" in thesis_model.verdict(table)
@@ -49,10 +49,10 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(shared: bool) -> Non
 
 def test_times_that_fall_with_the_size_are_not_believed() -> None:
     """Neither a start nor a byte takes less than no time."""
-    fixed, per_byte = thesis_model._fit([(64, 3e-3), (1024, 2e-3), (16384, 1e-3)])
+    fixed, per_byte = thesis_model.fit_line([(64, 3e-3), (1024, 2e-3), (16384, 1e-3)])
     assert fixed > 0
     assert per_byte == 0
-    fixed, per_byte = thesis_model._fit([(64, 1e-6), (1024, 1e-3), (16384, 1.0)])
+    fixed, per_byte = thesis_model.fit_line([(64, 1e-6), (1024, 1e-3), (16384, 1.0)])
     assert fixed == 0
     assert per_byte > 0
 
@@ -71,9 +71,9 @@ def test_all_parts_of_the_model_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each size in each round."""
-    monkeypatch.setattr(thesis_model, "_megabytes", lambda _setting, _size: 0.2)
-    monkeypatch.setattr(thesis_model, "_seconds", lambda _setting: 0.02)
-    monkeypatch.setattr(thesis_model, "_rounds", lambda _setting: 1)
+    monkeypatch.setattr(thesis_model, "megabytes_of", lambda _setting, _size: 0.2)
+    monkeypatch.setattr(thesis_model, "seconds_paced", lambda _setting: 0.02)
+    monkeypatch.setattr(thesis_model, "rounds_of", lambda _setting: 1)
     table = pa.Table.from_pylist(list(thesis_model.rows(Setting(tmp_path))))
     assert sorted(table["tuple_bytes"].to_pylist()) == list(SIZES)
     assert "nearer" in thesis_model.verdict(table)

@@ -14,7 +14,7 @@ from rewake_lab.reproduce.thesis import fig37 as thesis_fig37
 from rewake_lab.reproduce.thesis import fig38 as thesis_fig38
 from rewake_lab.reproduce.thesis import fig310 as thesis_fig310
 from rewake_lab.reproduce.thesis import table31 as thesis_table31
-from rewake_lab.reproduce.thesis.chain import _node, chain_throughput
+from rewake_lab.reproduce.thesis.chain import chain_throughput, run_node
 from rewake_lab.reproduce.thesis.fig37 import AT_ONCE, LATER, aggregate_rate
 from rewake_lab.reproduce.thesis.fig310 import PacedBlocks
 from rewake_lab.reproduce.thesis.gang import Gang
@@ -46,7 +46,7 @@ def test_a_process_that_fails_later_fails_the_experiment(tmp_path: Path) -> None
 def run_into_a_cut(ours: socket.socket, theirs: socket.socket, folder: Path) -> None:
     """Send half a block to a node that forwards to nobody."""
     with Gang() as gang, socket.socket() as nobody:
-        gang.start(_node, theirs, nobody, 64, str(folder / "node"), 0)
+        gang.start(run_node, theirs, nobody, 64, str(folder / "node"), 0)
         theirs.close()
         gang.together()
         ours.sendall((100).to_bytes(8, "little") + b"half")
@@ -173,10 +173,10 @@ def test_the_verdict_on_a_recovery_follows_the_timeline() -> None:
 
 def test_a_node_that_was_killed_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real nodes, one of them killed and kept down for a moment."""
-    times = thesis_fig310._Times(before=0.5, down=0.5, after=0.2)
-    monkeypatch.setattr(thesis_fig310, "_times", lambda _setting: times)
-    monkeypatch.setattr(thesis_fig310, "_RATE_MB", 4.0)
+    times = thesis_fig310.Times(before=0.5, down=0.5, after=0.2)
+    monkeypatch.setattr(thesis_fig310, "times_of", lambda _setting: times)
+    monkeypatch.setattr(thesis_fig310, "RATE_MB", 4.0)
     table = pa.Table.from_pylist(list(thesis_fig310.rows(Setting(tmp_path))))
-    seen = thesis_fig310._seen(table)
+    seen = thesis_fig310.seen_in(table)
     assert seen.crashed < seen.started < seen.first <= seen.caught_up
     assert seen.started - seen.crashed >= 0.5

@@ -20,7 +20,7 @@ from rewake_lab.reproduce.experiment import Row, Setting, where
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Setting:
     """100 items."""
     monkeypatch.setattr(window_kinds, "kind_sizes", lambda _setting: Sizes(100, 10, 29.5))
-    monkeypatch.setattr(cec_policies, "_sizes", lambda _setting: Sizes(100, 10))
+    monkeypatch.setattr(cec_policies, "sizes_of", lambda _setting: Sizes(100, 10))
     return Setting(tmp_path)
 
 
@@ -36,12 +36,12 @@ def test_time_windows_are_never_older_than_they_are_long(tiny: Setting) -> None:
     """Count windows are: chance decides (Thesis 4.3)."""
     table = pa.Table.from_pylist(list(cec_time_windows.rows(tiny)))
     time, count = (
-        cec_time_windows._replay(table, of, window_kinds.NONE)[1] for of in (TIME, COUNT)
+        cec_time_windows.replay_of(table, of, window_kinds.NONE)[1] for of in (TIME, COUNT)
     )
     assert time <= 10.1
     assert count > 12
     for of in (COUNT, TIME):
-        assert cec_time_windows._replay(table, of, KEPT)[1] <= 2.7
+        assert cec_time_windows.replay_of(table, of, KEPT)[1] <= 2.7
     assert "is kept at all times" in cec_time_windows.verdict(table)
     assert len(cec_time_windows.findings(table)) == 20
     assert len(cec_time_windows.plots(table)) == 2
@@ -52,10 +52,10 @@ def test_more_overlap_means_more_panes_and_more_checks(tiny: Setting) -> None:
     table = pa.Table.from_pylist(list(cec_sliding_windows.rows(tiny)))
     assert table.num_rows == 16
     for of in (COUNT, TIME):
-        runs = [cec_sliding_windows._known(table, of, every, KEPT) for every in (10, 5, 2, 1)]
+        runs = [cec_sliding_windows.known_of(table, of, every, KEPT) for every in (10, 5, 2, 1)]
         assert [run["panes"] for run in runs] == sorted(run["panes"] for run in runs)
         assert runs[-1]["checks"] > runs[0]["checks"] > 0
-        assert cec_sliding_windows._known(table, of, 1, window_kinds.NONE)["checks"] == 0
+        assert cec_sliding_windows.known_of(table, of, 1, window_kinds.NONE)["checks"] == 0
     assert "The target is kept at the crash in 8 of 8 runs" in cec_sliding_windows.verdict(table)
     assert len(cec_sliding_windows.findings(table)) == 20
     assert len(cec_sliding_windows.plots(table)) == 4
@@ -63,7 +63,7 @@ def test_more_overlap_means_more_panes_and_more_checks(tiny: Setting) -> None:
 
 def test_all_policies_meet_the_same_crash(tiny: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """More patience, more CHECKs, and less to recover."""
-    for name, told in (("_EXTENTS", (1, 8)), ("_REPLAYS", (1.25, 10)), ("_PATIENCES", (0.25, 4))):
+    for name, told in (("EXTENTS", (1, 8)), ("REPLAYS", (1.25, 10)), ("PATIENCES", (0.25, 4))):
         monkeypatch.setattr(cec_policies, name, told)
     table = pa.Table.from_pylist(list(cec_policies.rows(tiny)))
     for stream in (ALIKE, RARE):
@@ -95,5 +95,5 @@ def test_policies_are_compared_at_the_same_number_of_checks() -> None:
         policy_row(BENEFIT, 5000, 1),
     ]
     table = pa.Table.from_pylist(rows)
-    assert cec_policies._against(table, ALIKE, EXTENT) == [pytest.approx(1.0)]
-    assert cec_policies._against(table, ALIKE, REPLAY) == []
+    assert cec_policies.against(table, ALIKE, EXTENT) == [pytest.approx(1.0)]
+    assert cec_policies.against(table, ALIKE, REPLAY) == []

@@ -40,8 +40,12 @@ if TYPE_CHECKING:
         UserDefined,
     )
     from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
-    from rewake.operators.session.window import session_window
-    from rewake.operators.windows.specs import count_window, running_window, time_window
+    from rewake.operators.windows.specs import (
+        count_window,
+        running_window,
+        session_window,
+        time_window,
+    )
     from rewake.recovery.amnesia import Amnesia
     from rewake.recovery.eventual.approach import ContinuousEventual
     from rewake.recovery.instant.approach import Instant
@@ -142,7 +146,7 @@ _PLACES = {
     "progress": "spark.structured.observe",
     "read_parts": "connectors.files.parts",
     "running_window": "operators.windows.specs",
-    "session_window": "operators.session.window",
+    "session_window": "operators.windows.specs",
     "start": "spark.start",
     "start_processes": "net.queries.running",
     "subscribe": "net.clients.client",

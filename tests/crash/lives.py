@@ -1,10 +1,10 @@
 """Lives of a log, scripted, and what must be found when one is cut short by power loss."""
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import strength
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.files.claims import owns
@@ -15,8 +15,7 @@ from rewake.log.writing.pipeline import Limits, Mode
 from rewake.model.errors import Fenced, NotALog
 from rewake.sim.memory import Faults, MemoryStore, PowerLost
 
-SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))
-STATES_PER_SCRIPT = int(9_000 * SCALE)
+STATES_PER_SCRIPT = 9_000 * strength.SCALE
 SMALL = Limits(segment_bytes=400, index_interval=200, batch_frames=3, sync_bytes=300)
 
 Stores = list[MemoryStore]

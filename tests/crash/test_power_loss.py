@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 
 import pytest
+import strength
 from lives import (
     GOING_BACK,
-    SCALE,
     SCRIPTS,
     STATES_PER_SCRIPT,
     append,
@@ -36,10 +36,11 @@ def test_nothing_promised_is_lost_wherever_the_power_goes(script, stripes, tally
     """For every operation and seed: all promised frames, no phantom, no gap, twice the same."""
     started = time.perf_counter()
     operations = count_operations(script, stripes)
-    seeds = max(1, STATES_PER_SCRIPT // (operations + 1))
+    every = range(max(10, STATES_PER_SCRIPT // (operations + 1)))
+    seeds = strength.sampled(every, 10, about=strength.LOG)
     for operation in range(1, operations + 2):
         stores, oracle = power_lost_at(script, stripes, operation)
-        for seed in range(seeds):
+        for seed in seeds:
             choose = Choices(operation << 32 | seed)
             try:
                 check_recovery([store.crash(choose) for store in stores], oracle)
@@ -47,7 +48,7 @@ def test_nothing_promised_is_lost_wherever_the_power_goes(script, stripes, tally
                 error.add_note(f"{script.__name__}, operation {operation}, seed {seed}")
                 raise
     took = time.perf_counter() - started
-    states = seeds * (operations + 1)
+    states = len(seeds) * (operations + 1)
     tally(
         f"power loss, {script.__name__} on {stripes}: {operations} operations, {states} states, "
         f"in {took:.1f} s"
@@ -62,7 +63,7 @@ def test_power_lost_again_during_recovery_loses_nothing(script, stripes, tally):
     for operation in range(1, operations + 2, 3):
         stores, oracle = power_lost_at(script, stripes, operation)
         crashed = [store.crash(Choices(operation)) for store in stores]
-        for again in range(1, 100):
+        for again in strength.sampled(range(1, 100), 4, about=strength.LOG):
             faults = Faults(crash_at=again)
             victims = [store.killed() for store in crashed]
             for victim in victims:
@@ -82,7 +83,7 @@ def test_a_kill_then_a_successor_then_power_loss_loses_nothing(stripes, tally):
     states = 0
     operations = count_operations(rotates, stripes)
     for killed_at in range(1, operations + 2):
-        for lost_at in range(1, 60):
+        for lost_at in strength.sampled(range(1, 60), 4, about=strength.LOG):
             stores, oracle = power_lost_at(rotates, stripes, killed_at)
             faults = Faults(crash_at=lost_at)
             for store in stores:
@@ -90,7 +91,7 @@ def test_a_kill_then_a_successor_then_power_loss_loses_nothing(stripes, tally):
                 store.unlock()
             with suppress(PowerLost, NotALog):
                 append(open_writer(stores, oracle), range(50, 53))
-            for seed in range(max(4, int(8 * SCALE))):
+            for seed in range(8 * strength.SCALE):
                 states += 1
                 choose = Choices(killed_at << 40 | lost_at << 20 | seed)
                 check_recovery([store.crash(choose) for store in stores], oracle)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import strength
 from log_vocabulary import number_of, sample_turn
 
 from rewake.log.writing.pipeline import Limits, State
@@ -16,7 +17,7 @@ from rewake.stores import create_log, open_log_reader, open_log_writer
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests/support"))
-KILLS = max(4, int(8 * float(os.environ.get("REWAKE_CRASH_SCALE", "1"))))
+KILLS = 8 * strength.SCALE
 
 CHILD = """
 import sys

@@ -1,11 +1,11 @@
 """A log cut at every byte: what is left is the exact prefix of whole frames, or a refusal."""
 
-import os
 import time
 from bisect import bisect_right
 from functools import cache
 
 import pytest
+import strength
 from log_vocabulary import read_numbers, sample_turn
 
 from rewake.log.files.layout import MARK, segment_id
@@ -17,10 +17,8 @@ from rewake.log.writing.host import DirectWriter
 from rewake.model.errors import DamagedLog
 from rewake.sim.memory import Choices, MemoryStore
 
-SCALE = float(os.environ.get("REWAKE_CRASH_SCALE", "1"))
 # Every byte is a cut, and every cut reads the log again: cost grows with the square.
-LOG_BYTES = (66 if SCALE > 1 else 24) << 10
-STRIDE = max(1, int(1 / SCALE))
+LOG_BYTES = (66 if strength.WHOLE else 24) << 10
 
 
 class Specimen:
@@ -91,7 +89,7 @@ def test_a_log_cut_at_any_byte_keeps_exactly_its_whole_frames(tail, tally):
     log = specimen(forget_marks=True)
     started = time.perf_counter()
     cases = 0
-    for at in range(0, len(log.data) + 1, STRIDE):
+    for at in strength.sampled(range(len(log.data) + 1), 10, about=strength.LOG):
         cases += 1
         store = log.cut(at, tail)
         if at < SEGMENT_HEADER_SIZE:
@@ -100,7 +98,7 @@ def test_a_log_cut_at_any_byte_keeps_exactly_its_whole_frames(tail, tally):
             continue
         whole = log.whole_frames(at, tail)
         recovered_twice(store, whole)
-        if at % 499 == 0:
+        if cases % 499 == 0:
             assert read_numbers([store]) == {number: number for number in range(whole)}
     took = time.perf_counter() - started
     tally(f"torn tail, {tail}: {cases} cuts, each recovered twice, in {took:.1f} s")
@@ -111,7 +109,7 @@ def test_a_log_cut_below_its_mark_is_refused(tail, tally):
     """Below the mark a cut is damage, above it a torn tail."""
     log = specimen(forget_marks=False)
     cases = 0
-    for at in range(0, len(log.data) + 1, 7 * STRIDE):
+    for at in strength.sampled(range(0, len(log.data) + 1, 7), 10, about=strength.LOG):
         cases += 1
         store = log.cut(at, tail)
         if at < log.marked:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import strength
 from log_vocabulary import Oracle, OracleWriter, read_numbers
 
 from rewake.log.log import Log
@@ -101,7 +102,8 @@ def test_a_zombie_that_wakes_after_its_succession_is_fenced(stripes, mode, tally
 def test_a_zombie_that_wakes_during_its_succession_is_fenced(stripes, mode, tally):
     """It wakes before any operation of the successor's opening, having been paused anywhere."""
     trials = 0
-    for paused_after in range(0, steps_in_all(stripes, mode) + 1, 2):
+    pauses = range(0, steps_in_all(stripes, mode) + 1, 2)
+    for paused_after in strength.sampled(pauses, 4, about=strength.LOG):
         for wakes_at in itertools.count(1):
             stores, oracle = new_log(stripes), Oracle()
             zombie = zombie_after(stores, oracle, mode, paused_after)
@@ -132,7 +134,8 @@ def test_a_zombie_that_wakes_while_its_successor_goes_back_brings_nothing_back(
 ):
     """Paused anywhere behind its second frame, woken before any operation of the successor's."""
     trials = 0
-    for paused_after in range(steps_in_all(stripes, mode) + 1):
+    pauses = range(steps_in_all(stripes, mode) + 1)
+    for paused_after in strength.sampled(pauses, 4, about=strength.LOG):
         for wakes_at in itertools.count(1):
             stores, oracle = new_log(stripes), Oracle()
             zombie = zombie_after(stores, oracle, mode, paused_after)
@@ -160,7 +163,7 @@ def test_a_zombie_that_wakes_while_its_successor_goes_back_brings_nothing_back(
             reader.refresh()
             assert [frame.t_end for frame in tail.poll()] == [50, 51, 52]
             assert verify(stores).intact
-    assert trials > 20
+    assert trials > (20 if strength.whole(*strength.LOG) else 2)
     tally(f"zombie on {stripes}, {mode.value}: woken while one goes back, {trials} trials")
 
 

@@ -7,13 +7,14 @@ drill.finish()                  # the rest; waits for the end
 drill.check()                       # what came out is what should have, once each
 """
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +28,8 @@ from rewake import ItemStream, StreamSource
 from rewake.graph.query import Query
 from rewake.net.clients.client import Subscription
 from rewake.net.kill_points import Fault
-from rewake.net.queries.processes import Launcher, Processes, _run
+from rewake.net.nodes.task import NodeTask
+from rewake.net.queries.processes import Driver, Launcher, Processes, run_attempt
 from rewake.net.queries.running import RunningQuery
 from rewake.oracle.items import Expected, Verdict, expected_windows, judge
 
@@ -176,6 +178,14 @@ class Reader:
         return self.subscription.position
 
 
+class Launched(Processes):
+    """Processes that remember what they were given, so that a test can start one more."""
+
+    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+        self.given = {task.plan.name: task for task in tasks}
+        super().start(tasks, driver)
+
+
 class Drill:
     """A query that runs as processes of this machine, and everything that watches it."""
 
@@ -196,7 +206,7 @@ class Drill:
         self.gate = folder / "gate"
         self.tuples = tuples
         self.query = query or averages(self.gate, tuples=tuples, **options)
-        self.launcher = launcher or Processes()
+        self.launcher = launcher or Launched()
         self.running = RunningQuery(
             self.query.plan(), folder / "query", self.launcher, faults=faults, **(settings or {})
         )
@@ -251,16 +261,17 @@ class Drill:
 
     def launch(self, node: str) -> None:
         """One more attempt of a node, whatever others there are."""
-        launcher = self.launcher
-        task = launcher._tasks[node]
-        process = launcher._context.Process(target=_run, args=(task,), daemon=True)
+        assert isinstance(self.launcher, Launched)
+        task = self.launcher.given[node]
+        fresh = multiprocessing.get_context("forkserver")
+        process = fresh.Process(target=run_attempt, args=(task,), daemon=True)
         process.start()
         self._launched.append(process)
 
     def pids(self) -> list[int]:
         """The processes of all nodes that run now."""
         self.running.await_start(PATIENCE_SECONDS)
-        found = [self.running._host.pid_of(node.name) for node in self.plan.nodes]
+        found = [each["pid"] for each in self.running.status().values()]
         return [pid for pid in found if pid]
 
     # --- afterwards ------------------------------------------------------------------------------

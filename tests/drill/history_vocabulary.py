@@ -5,8 +5,9 @@ from producers, of whom nobody asks for anything twice, and two of them meet in 
 """
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,10 +16,13 @@ from drill_vocabulary import PATIENCE_SECONDS, until
 
 import rewake
 from rewake import FileSink
+from rewake.connectors.databases.database import Sqlite
+from rewake.connectors.databases.sink import SqlSink
 from rewake.graph.query import Query
 from rewake.model.errors import HistoryMismatch, OperatingFault
 from rewake.net.queries.running import RunningQuery
 
+TABLES = "tables.db"
 SCHEMA = pa.schema([("number", pa.int64())])
 
 
@@ -45,6 +49,14 @@ def filtered(out: Path) -> Query:
     return query
 
 
+def stored(out: Path) -> Query:
+    """One entry, and a table of a database."""
+    query = Query("stored")
+    sink = SqlSink(Sqlite(str(out / TABLES)), table="numbers", name="numbers")
+    query.entry("one", SCHEMA).to(sink, name="sink")
+    return query
+
+
 def listed(folder: Path) -> dict[str, bytes]:
     """All that is in a folder."""
     paths = (path for path in folder.rglob("*") if path.is_file())
@@ -66,6 +78,11 @@ class History:
         self.out = folder / "out"
         self.entries = entries
         self.sent: list[int] = []
+
+    @property
+    def where(self) -> str:
+        """The sink's place, in the words of errors."""
+        return str(self.out)
 
     def query(self) -> Query:
         """As it is begun every time."""
@@ -115,6 +132,10 @@ class History:
             return []
         return [int(each) for each in rewake.read_parts(self.out)["number"].to_pylist()]
 
+    def sink(self) -> object:
+        """All that is in the sink, to the last byte or row."""
+        return listed(self.out)
+
     def check(self) -> None:
         """All that was acknowledged, once each."""
         assert sorted(self.delivered()) == sorted(self.sent)
@@ -139,3 +160,28 @@ class History:
             shutil.copytree(then, where)
         elif then.exists():
             shutil.copy2(then, where)
+
+
+class StoredHistory(History):
+    """The same with a database at its end."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, query=stored)
+        self.out.mkdir(parents=True)
+        with closing(sqlite3.connect(self.out / TABLES)) as connection:
+            connection.execute("CREATE TABLE numbers (number bigint)")
+
+    @property
+    def where(self) -> str:
+        """The sink's place, in the words of errors."""
+        return f"the SQLite database {self.out / TABLES}"
+
+    def delivered(self) -> list[int]:
+        """What the table has."""
+        with closing(sqlite3.connect(self.out / TABLES)) as connection:
+            return [number for (number,) in connection.execute("SELECT number FROM numbers")]
+
+    def sink(self) -> object:
+        """All that is in the sink, to the last byte or row."""
+        with closing(sqlite3.connect(self.out / TABLES)) as connection:
+            return list(connection.iterdump())

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import strength
 from drill_queries import ITEMS, TUPLES, averages, entered, files_to_files
 from drill_vocabulary import Drill, Reader, durable_results, run_driver, until, verdict
 from kill_table import DRIVER_PLACES, NODE_PLACES, SAMPLE, Place, fired
@@ -19,9 +20,11 @@ FILES_TUPLES = 80_000
 
 
 def places(table: tuple[Place, ...]) -> list[object]:
-    """A test for each place; those outside of the sample only when there is time."""
+    """A test for each place: the sample in every run, one more by the commit, all in a soak."""
+    others = [each.point for each in table if each.point not in SAMPLE]
+    tried = SAMPLE | {others[strength.commit() % len(others)]}
     return [
-        pytest.param(each, id=each.point, marks=[] if each.point in SAMPLE else [pytest.mark.soak])
+        pytest.param(each, id=each.point, marks=[] if each.point in tried else [pytest.mark.soak])
         for each in table
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from drill_vocabulary import PATIENCE_SECONDS, until
-from history_vocabulary import History, filtered, listed
+from history_vocabulary import History, StoredHistory, filtered
 from typer.testing import CliRunner
 
 import rewake
@@ -16,6 +16,8 @@ from rewake.log.files.sealed import sealed, unsealed
 from rewake.model.errors import DamagedData, HistoryMismatch, QueryFailed, UsageError
 
 LOG = "nodes/one"
+# Both kinds of sink that say whose they are.
+WITH_EITHER_SINK = pytest.mark.parametrize("make", [History, StoredHistory], ids=["files", "table"])
 
 
 @pytest.mark.parametrize("gone", ["older", "deleted"])
@@ -58,16 +60,19 @@ def test_an_older_copy_within_one_epoch_is_refused_too(tmp_path: Path) -> None:
     assert "ends at frame" in history.fails()
 
 
-def test_a_sink_that_is_newer_than_everything_else_is_refused(tmp_path: Path) -> None:
+@WITH_EITHER_SINK
+def test_a_sink_that_is_newer_than_everything_else_is_refused(
+    tmp_path: Path, make: type[History]
+) -> None:
     """Its position is beyond the log's end; nothing else could tell."""
-    history = History(tmp_path)
+    history = make(tmp_path)
     history.run(20)
     history.keep("then")
     history.run(30)
     for part in (LOG, "coordinator.json", "origins"):
         history.put_back(part, "then")
     said = history.fails()
-    assert f"the sink 'sink' in {history.out} has consumed 'one' up to position 50" in said
+    assert f"the sink 'sink' in {history.where} has consumed 'one' up to position 50" in said
     assert "the log behind 'one' ends at 20" in said
     assert f"this folder is {history.folder}" in said
     assert "put a copy of the sink in its place" in said
@@ -87,9 +92,12 @@ def test_the_sink_is_named_that_is_newer_than_the_log_behind_a_filter(tmp_path: 
     assert "rewake restore" not in said
 
 
-def test_a_past_that_was_written_over_an_older_copy_is_told_from_the_first(tmp_path: Path) -> None:
+@WITH_EITHER_SINK
+def test_a_past_that_was_written_over_an_older_copy_is_told_from_the_first(
+    tmp_path: Path, make: type[History]
+) -> None:
     """Epochs and positions are the same again, and what is there is something else."""
-    history = History(tmp_path)
+    history = make(tmp_path)
     history.run(20)
     history.keep("then")
     history.run(30)
@@ -104,9 +112,10 @@ def test_a_past_that_was_written_over_an_older_copy_is_told_from_the_first(tmp_p
     assert "an older copy was continued" in history.fails()
 
 
-def test_a_sink_of_another_branch_is_refused(tmp_path: Path) -> None:
+@WITH_EITHER_SINK
+def test_a_sink_of_another_branch_is_refused(tmp_path: Path, make: type[History]) -> None:
     """This folder knows its own past well; only the sink knows that its tuples are of another."""
-    history = History(tmp_path)
+    history = make(tmp_path)
     history.run(20)
     history.keep("then")
     history.run(30)
@@ -117,35 +126,41 @@ def test_a_sink_of_another_branch_is_refused(tmp_path: Path) -> None:
     history.run(60)
     history.keep("later")
     history.put_back("out", "now")
-    before = listed(history.out)
+    before = history.sink()
     assert "an older copy was continued" in history.fails()
-    assert listed(history.out) == before
+    assert history.sink() == before
     history.put_back("out", "later")
     history.run(10)
     history.check()
 
 
-def test_two_folders_that_write_to_one_sink_are_told_apart(tmp_path: Path) -> None:
+@WITH_EITHER_SINK
+def test_two_folders_that_write_to_one_sink_are_told_apart(
+    tmp_path: Path, make: type[History]
+) -> None:
     """Each has come to where the sink is: rows of both would be in it, and of both be missing."""
-    one, two = History(tmp_path / "one"), History(tmp_path / "two")
+    one, two = make(tmp_path / "one"), make(tmp_path / "two")
     one.run(50)
     two.run(50)
     shutil.rmtree(two.out)
     two.out = one.out
-    before = listed(one.out)
+    before = one.sink()
     said = two.fails()
-    assert f"the sink 'sink' in {one.out} has consumed 'one' up to position 50" in said
+    assert f"the sink 'sink' in {one.where} has consumed 'one' up to position 50" in said
     assert f"(written by the query in {one.folder}) from log" in said
     assert f"this folder is {two.folder}" in said
     assert "give this query a sink of its own" in said
-    assert listed(one.out) == before
+    assert one.sink() == before
     one.run(10)
     one.check()
 
 
-def test_a_query_that_runs_does_not_notice_that_another_wants_its_sink(tmp_path: Path) -> None:
+@WITH_EITHER_SINK
+def test_a_query_that_runs_does_not_notice_that_another_wants_its_sink(
+    tmp_path: Path, make: type[History]
+) -> None:
     """Opening a sink fences who writes there: whose it is, is found out before."""
-    one, two = History(tmp_path / "one"), History(tmp_path / "two")
+    one, two = make(tmp_path / "one"), make(tmp_path / "two")
     two.out = one.out
     with one.running() as query:
         one.send(query, 50)
@@ -180,9 +195,12 @@ def test_a_sink_that_was_changed_where_it_says_whose_it_is_is_damaged(tmp_path: 
         query.await_end(PATIENCE_SECONDS)
 
 
-def test_what_a_sink_says_counts_more_than_what_the_folder_remembers(tmp_path: Path) -> None:
+@WITH_EITHER_SINK
+def test_what_a_sink_says_counts_more_than_what_the_folder_remembers(
+    tmp_path: Path, make: type[History]
+) -> None:
     """A folder whose memory is older, or gone, is one history with its sink all the same."""
-    history = History(tmp_path)
+    history = make(tmp_path)
     history.run(20)
     history.keep("then")
     history.run(20)

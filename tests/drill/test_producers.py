@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,41 +169,67 @@ def test_an_end_that_was_flushed_outlives_the_entry(tmp_path: Path) -> None:
         assert running.await_end(PATIENCE_SECONDS), running.status()
 
 
-def test_what_is_durable_is_known_also_when_the_driver_has_died(tmp_path: Path) -> None:
-    """Its endpoint is still there, and nobody is behind it; the log is."""
-    folder = tmp_path / "q"
-    program = """
+# Its entry dies, or falls asleep, when the end of its producers is durable and nobody knows yet.
+DRIVER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import rewake
 from rewake.net.kill_points import Fault
 from test_producers import entered
 if __name__ == "__main__":
-    faults = [Fault("entry", "channel.before_Confirm")]
+    faults = [Fault("entry", "channel.before_Confirm", action=sys.argv[3])]
     with rewake.start_processes(entered(), sys.argv[1], faults=faults) as running:
         running.await_start()
-        print("runs", flush=True)
+        print(running.status()["entry"]["pid"], flush=True)
         running.await_end()
         print("ended", flush=True)
         sys.stdin.read()
 """
-    (tmp_path / "driver.py").write_text(program)
-    here = str(Path(__file__).parent)
-    driver = subprocess.Popen(
-        [sys.executable, str(tmp_path / "driver.py"), str(folder), here],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with driver:
+
+
+@contextmanager
+def driver_of(tmp_path: Path, action: str) -> Iterator[tuple[Any, int]]:
+    """A process that runs the query in `tmp_path / "q"`, and the pid of its entry."""
+    (tmp_path / "driver.py").write_text(DRIVER)
+    here, folder = str(Path(__file__).parent), str(tmp_path / "q")
+    command = [sys.executable, str(tmp_path / "driver.py"), folder, here, action]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
         assert driver.stdout is not None
-        assert driver.stdout.readline() == "runs\n"
-        with rewake.produce(folder, "entry") as producer:
-            producer.end()
-            assert driver.stdout.readline() == "ended\n"
+        pid = int(driver.stdout.readline())
+        try:
+            yield driver, pid
+        finally:
             driver.kill()
-            driver.wait()
-            producer.flush()
-            assert fired(folder) == ["channel.before_Confirm"]
-            assert (folder / "endpoint.json").exists()
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_what_is_durable_is_known_also_when_the_driver_has_died(tmp_path: Path) -> None:
+    """Its endpoint is still there, and nobody is behind it; the log is."""
+    folder = tmp_path / "q"
+    with driver_of(tmp_path, "kill") as (driver, _), rewake.produce(folder, "entry") as producer:
+        producer.end()
+        assert driver.stdout.readline() == "ended\n"
+        driver.kill()
+        driver.wait()
+        producer.flush()
+        assert fired(folder) == ["channel.before_Confirm"]
+        assert (folder / "endpoint.json").exists()
+
+
+def test_an_entry_that_sleeps_while_its_driver_dies_leaves_the_answer_to_its_log(
+    tmp_path: Path,
+) -> None:
+    """It never hangs up, and nobody can say whether another has taken its place."""
+    folder = tmp_path / "q"
+    with driver_of(tmp_path, "pause") as (driver, _), rewake.produce(folder, "entry") as producer:
+        producer.end()
+        until(lambda: fired(folder) == ["channel.before_Confirm"])
+        driver.kill()
+        driver.wait()
+        producer.flush()
 
 
 @pytest.mark.parametrize("place", ["inside", "outside", "closed"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from drill_vocabulary import Drill, alive, until
 
-from rewake.net.nodes.task import NodeTask
-from rewake.net.queries.processes import _run
+from rewake.net.nodes.task import ServerTask
+from rewake.net.queries.processes import run_attempt
 
 
 class ByHand:
@@ -19,18 +19,18 @@ class ByHand:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["rewake.net.nodes.warm", "rewake.net.nodes.host"])
-        self._tasks: dict[str, NodeTask] = {}
+        self._context.set_forkserver_preload(["rewake.net.nodes.warm", "rewake.net.servers.server"])
+        self._tasks: dict[str, ServerTask] = {}
         self.attempts: list[BaseProcess] = []
 
-    def start(self, tasks: Sequence[NodeTask], _failed: Callable[[str], None]) -> None:
-        self._tasks = {task.plan.name: task for task in tasks}
+    def start(self, tasks: Sequence[ServerTask], _failed: Callable[[str], None]) -> None:
+        self._tasks = {task.name: task for task in tasks}
         for name in self._tasks:
             self.launch(name)
 
     def launch(self, name: str) -> BaseProcess:
         """One more attempt, whatever others there are."""
-        process = self._context.Process(target=_run, args=(self._tasks[name],), daemon=True)
+        process = self._context.Process(target=run_attempt, args=(self._tasks[name],), daemon=True)
         process.start()
         self.attempts.append(process)
         return process
@@ -87,7 +87,7 @@ def test_a_second_attempt_takes_over_from_one_that_is_well(tmp_path: Path, node:
         drill.flow(0.3)
         drill.let(0.6)
         first = next(
-            each for each in launcher.attempts if each.pid == drill.running._host.pid_of(node)
+            each for each in launcher.attempts if each.pid == drill.running.status()[node]["pid"]
         )
         launcher.launch(node)
         drill.back(node)

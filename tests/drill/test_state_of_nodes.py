@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from rewake.connectors.item_stream import ItemSource, ItemStream
 from rewake.graph.query import Query
 from rewake.net.queries.running import start_processes
-from rewake.operators.session.window import session_window
+from rewake.operators.windows.specs import session_window
 from rewake.spark.datasource.source import RewakeDataSource
 
 

@@ -10,7 +10,7 @@ from rewake.log.frame import decode_frame, encode_frame
 from rewake.model.errors import DamagedFrame, DamagedLog
 from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
 
@@ -22,7 +22,7 @@ def checking(records: int, tuples: int = 10**6, **budget: float) -> TargetsPolic
     return TargetsPolicy(
         records=records,
         tuples=tuples,
-        **({"interval_ms": 1, "period_ms": 1, "check_cost_us": 1} | budget),
+        **({"interval_ms": 1, "period_ms": 1, "check_us": 1} | budget),
     )
 
 
@@ -181,7 +181,7 @@ def test_t_is_the_oldest_footprint_time():
 def test_a_window_ignores_replayed_tuples_that_its_footprint_has_seen():
     """II.B: "window w_i ignores tuples with timestamps t < t_i"; at t_i itself it was seen, too."""
     # One CHECK a turn keeps a's CHECK apart from b's OPEN: both see some tuples twice.
-    process = Process(count_window(4), checking(0, period_ms=10**6, check_cost_us=1000))
+    process = Process(count_window(4), checking(0, period_ms=10**6, check_us=1000))
     process.send("aa")
     process.send("b")
     assert process.checkpoint.snapshots.ids.tolist() == [0]
@@ -302,7 +302,7 @@ def test_targets_that_are_met_cost_nothing():
 
 def test_a_q_below_n_is_unattainable_and_bounded_by_the_budget():
     """IV.B: "an unattainable target, resulting in unnecessary overhead"; CI bounds it (III)."""
-    process = Process(count_window(99), checking(1, period_ms=10, check_cost_us=500))
+    process = Process(count_window(99), checking(1, period_ms=10, check_us=500))
     process.send("abcdefgh", 0.0)
     checks = [process.send("a", float(now)) for now in range(1, 41)]
     # 1 ms at 0.5 ms each: two CHECKs in each of the four periods that follow.
@@ -312,7 +312,7 @@ def test_a_q_below_n_is_unattainable_and_bounded_by_the_budget():
 
 def test_no_checks_are_taken_outside_the_checkpoint_interval():
     """III: "we limit checkpointing only to specific time intervals" (CI out of every CP)."""
-    process = Process(count_window(99), checking(0, period_ms=100, check_cost_us=1000))
+    process = Process(count_window(99), checking(0, period_ms=100, check_us=1000))
     assert process.send("abc", 0.0).checks == [0]
     assert process.send("abc", 50.0) is None
     assert process.send("abc", 99.9) is None
@@ -321,8 +321,8 @@ def test_no_checks_are_taken_outside_the_checkpoint_interval():
 
 def test_checks_are_taken_when_their_benefit_outweighs_their_cost():
     """III.A: "only perform a G-check when the benefits outweigh the costs"."""
-    dear = CostBenefitPolicy(MeasuredCosts(1, 1, 1000), patience=1, period_ms=0)
-    cheap = CostBenefitPolicy(MeasuredCosts(1, 1, 0.1), patience=1, period_ms=0)
+    dear = CostBenefitPolicy(load_us=1, replay_us=1, check_us=1000, patience=1, period_ms=0)
+    cheap = CostBenefitPolicy(load_us=1, replay_us=1, check_us=0.1, patience=1, period_ms=0)
     taken = []
     for policy in (dear, cheap):
         process = Process(count_window(99), policy)

@@ -148,7 +148,7 @@ def taken(process, keys, times):
 
 def test_all_slow_windows_are_checkpointed_in_n_over_m_shots():
     """4.2: "we checkpoint the entire N windows in S = N/M shots ... every T/S milliseconds"."""
-    process = Process(count_window(99), ShotsPolicy(every=100, slow_after=10, at_once=2))
+    process = Process(count_window(99), ShotsPolicy(every=100, slow_after=10, windows=2))
     process.send("abcdef", 0.0)
     checks = taken(process, "a", range(100, 200))
     # N = 6, M = 2: three shots, 100/3 apart, from the start of the round on.
@@ -162,7 +162,7 @@ def test_all_slow_windows_are_checkpointed_in_n_over_m_shots():
 
 def test_only_windows_open_longer_than_h_are_slow():
     """4.2: "we consider slow an active window whose open time has exceeded ... H"."""
-    process = Process(count_window(99), ShotsPolicy(every=10, slow_after=50, at_once=9))
+    process = Process(count_window(99), ShotsPolicy(every=10, slow_after=50, windows=9))
     process.send("ab", 0.0)
     process.send("c", 30.0)
     assert taken(process, "a", [40]) == [0]
@@ -171,7 +171,7 @@ def test_only_windows_open_longer_than_h_are_slow():
 
 def test_no_shot_takes_more_than_m_windows():
     """4.2: "we allow only a certain ... amount of windows to be checked at each time"."""
-    process = Process(count_window(99), ShotsPolicy(every=7, slow_after=0, at_once=3))
+    process = Process(count_window(99), ShotsPolicy(every=7, slow_after=0, windows=3))
     process.send("abcdefghij", 0.0)
     checks = taken(process, "abc", range(1, 60))
     assert max(checks) == 3
@@ -179,7 +179,7 @@ def test_no_shot_takes_more_than_m_windows():
 
 def test_losing_a_check_loses_time_but_no_state():
     """4.2: "even if we loose a Gcheck ... the ... Gopen tuple has already been emitted"."""
-    process = Process(count_window(4), ShotsPolicy(every=1, slow_after=0, at_once=9))
+    process = Process(count_window(4), ShotsPolicy(every=1, slow_after=0, windows=9))
     process.send("a", 0.0)
     process.send("a", 1.0)
     assert process.checkpoint.snapshots.ids.tolist() == [0]
@@ -191,7 +191,7 @@ def test_losing_a_check_loses_time_but_no_state():
 
 def test_a_check_brings_the_time_to_replay_from_forward():
     """4.1: CHECKs "push forward the time T associated with the most-recent checkpoint"."""
-    process = Process(count_window(99), ShotsPolicy(every=1, slow_after=0, at_once=9))
+    process = Process(count_window(99), ShotsPolicy(every=1, slow_after=0, windows=9))
     before = [process.send("ab", float(now)) and process.checkpoint.oldest_time for now in range(5)]
     assert before == sorted(before)
     assert before[-1] > before[0]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
+import strength
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ from rewake.operators.aggregate.functions import (
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.windows.specs import count_window, time_window
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent, OpenOnly
 from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 from rewake.recovery.policies.shots import ShotsPolicy
@@ -43,12 +44,16 @@ from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.recovery.promises.rates import Costs, RecoveryRates
 
 Row = tuple[Any, ...]
-SCALE = int(os.environ.get("REWAKE_SCALE", "1"))
 
 
 def examples(number: int) -> settings:
-    """So many examples, times `REWAKE_SCALE`."""
-    return settings(max_examples=number * SCALE)
+    """So many examples where there is time, a share of them in other runs."""
+    return settings(max_examples=strength.examples(number))
+
+
+def in_pieces(number: int) -> pytest.MarkDecorator:
+    """A long property as so many tests, which workers can share: the first argument says which."""
+    return pytest.mark.parametrize("piece", range(number))
 
 
 # --- columns ---------------------------------------------------------------------------------
@@ -407,17 +412,19 @@ POLICIES = st.one_of(
         tuples=st.sampled_from([0, 2, 5, 20]),
         interval_ms=st.just(1),
         period_ms=st.sampled_from([1, 3]),
-        check_cost_us=st.sampled_from([1000, 300, 1]),
+        check_us=st.sampled_from([1000, 300, 1]),
     ),
     _policy(
         ShotsPolicy,
         every=st.integers(1, 10),
         slow_after=st.integers(0, 10),
-        at_once=st.integers(1, 4),
+        windows=st.integers(1, 4),
     ),
     _policy(
         CostBenefitPolicy,
-        costs=st.just(MeasuredCosts(1, 1, 1)),
+        load_us=st.just(1),
+        replay_us=st.just(1),
+        check_us=st.just(1),
         patience=st.sampled_from([1, 0.1, 5]),
         period_ms=st.sampled_from([0, 2]),
         at_most=st.sampled_from([10, 1]),

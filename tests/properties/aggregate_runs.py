@@ -32,7 +32,7 @@ TRIED: Counter[str] = Counter()
 
 def share_compiled_functions() -> None:
     """Compile the user-defined function of the cases once, not once per operator."""
-    compiled = user_accumulator._compiled
+    compiled = user_accumulator.compiled_kernel
     kernels: dict[object, object] = {}
 
     @functools.wraps(compiled)
@@ -42,7 +42,7 @@ def share_compiled_functions() -> None:
             kernels[key] = compiled(function, initial)
         return kernels[key]
 
-    user_accumulator._compiled = shared
+    user_accumulator.compiled_kernel = shared
 
 
 def forgetting(case: Case) -> mock._patch[int]:

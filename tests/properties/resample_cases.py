@@ -37,7 +37,7 @@ class ResampleCase:
     def patched(self) -> ExitStack:
         """While in this context, those sizes are as the case says."""
         stack = ExitStack()
-        stack.enter_context(mock.patch.object(resampling_tuples, "_SPARE_ROWS", self.spare))
+        stack.enter_context(mock.patch.object(resampling_tuples, "SPARE_ROWS", self.spare))
         stack.enter_context(mock.patch.object(key_columns, "SPARE_KEYS", self.keys))
         return stack
 

@@ -39,11 +39,11 @@ class SortCase:
     def patched(self) -> ExitStack:
         """While in this context, those sizes are as the case says."""
         stack = ExitStack()
-        names = {"_LEAST_BLOCK": self.block, "_SPARE_ROWS": self.spare}
+        names = {"LEAST_BLOCK": self.block, "SPARE_ROWS": self.spare}
         for name, value in names.items():
             stack.enter_context(mock.patch.object(sorting, name, value))
         stack.enter_context(mock.patch.object(key_columns, "SPARE_KEYS", self.keys))
-        stack.enter_context(mock.patch.object(buffers, "_MANY", self.many))
+        stack.enter_context(mock.patch.object(buffers, "MANY", self.many))
         return stack
 
 

@@ -25,6 +25,7 @@ from rewake.log.results import result_batch
 from rewake.model.errors import DamagedData
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.columns.arrays import Int32s
+from rewake.operators.columns.plain import plain_schema
 from rewake.operators.stateful import (
     FURTHER_PORTS,
     LATE_PORT,
@@ -35,7 +36,6 @@ from rewake.operators.stateful import (
     StatefulSpec,
     StoredParts,
 )
-from rewake.operators.stateless import plain_schema
 from rewake.recovery.approach import Recovery, approach_named, by_port
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent

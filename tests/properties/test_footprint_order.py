@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rewake.recovery.eventual import footprint_order
-from rewake.recovery.eventual.footprint_order import FootprintOrder, Footprints
+from rewake.recovery import footprint_order
+from rewake.recovery.footprint_order import FootprintOrder, Footprints
 
 
 class FootprintOrderAgainstList(RuleBasedStateMachine):
@@ -20,7 +20,7 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
     def start(self, page: int, many: int) -> None:
         """Nothing is open, nothing was written; pages are small, and full sooner or later."""
         TRIED["cases"] += 1
-        sizes = {"_PAGE": page, "_MANY": many, "_SPARE": 4}
+        sizes = {"PAGE": page, "MANY": many, "SPARE": 4}
         self.sizes = mock.patch.multiple(footprint_order, **sizes)
         self.sizes.start()
         self.opened_at = np.full(64, -1, np.int64)
@@ -138,7 +138,7 @@ class FootprintOrderAgainstList(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 50), at_once=st.sampled_from([1, 4, 1024]))
     def oldest(self, limit: int, at_once: int) -> None:
         """The oldest windows with their last footprints; however many are looked at in one go."""
-        with mock.patch.object(footprint_order, "_PIECE", at_once):
+        with mock.patch.object(footprint_order, "PIECE", at_once):
             found = self.order.oldest(limit)
         expected = self._oldest_first()[:limit]
         assert found.slots.tolist() == expected

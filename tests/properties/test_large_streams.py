@@ -15,7 +15,7 @@ from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.windows.specs import count_window, time_window
 from rewake.recovery.policies.targets import TargetsPolicy
 
-CHECKING = (("records", 500), ("tuples", 2000), ("period_ms", 5), ("check_cost_us", 10))
+CHECKING = (("records", 500), ("tuples", 2000), ("period_ms", 5), ("check_us", 10))
 
 
 @dataclass(frozen=True)

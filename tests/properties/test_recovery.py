@@ -19,6 +19,7 @@ from aggregate_cases import (
     Schedule,
     cases,
     examples,
+    in_pieces,
 )
 from aggregate_runs import (
     TRIED,
@@ -35,10 +36,11 @@ from hypothesis import strategies as st
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 
 
-@examples(1100)
-@given(cases(), SCHEDULES)
+@in_pieces(11)
+@examples(100)
+@given(case=cases(), schedules=SCHEDULES)
 def test_output_after_any_crash_schedule_equals_failure_free_output(
-    case: Case, schedules: tuple[Schedule, ...]
+    piece: int, case: Case, schedules: tuple[Schedule, ...]
 ) -> None:
     """Whenever processes die: the same results and late tuples, byte for byte, in order."""
     expected = failure_free(case)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from self_contained_cases import LAST_LIVES, LIVES, BatchCase, Life, Run
 from test_sessions import SessionCase
 
-from rewake.operators.session.operator import Sessions
+from rewake.operators.aggregate.operator import Aggregate
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SessionBatchCase(BatchCase):
         """What is computed."""
         return replace(SessionCase.spec(self), route_late=self.route_late)  # type: ignore[arg-type]
 
-    def operator(self) -> Sessions:
+    def operator(self) -> Aggregate:
         """A new operator."""
         return self.spec().operator(self.schema)
 

@@ -31,9 +31,9 @@ from program_cases import ProgramCase, ProgramLife, lives_of, run
 from test_approaches import PRECISE, check_no_crash_shows, check_same
 
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
+from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
 from rewake.operators.columns import keys as key_columns
-from rewake.operators.session.operator import Sessions, SessionSpec
-from rewake.operators.session.window import session_window
+from rewake.operators.windows.specs import session_window
 from rewake.oracle.aggregates import results_of
 
 
@@ -41,15 +41,15 @@ from rewake.oracle.aggregates import results_of
 class SessionCase(Case):
     """A stream, and sessions of it."""
 
-    def spec(self) -> SessionSpec:
+    def spec(self) -> AggregateSpec:
         """What is computed."""
         functions = _engine_functions(self.functions)
         gap = self.window[1]
-        return SessionSpec(
+        return AggregateSpec(
             self.by, session_window(gap), functions, "t", self.slack, route_late=True
         )
 
-    def operator(self) -> Sessions:
+    def operator(self) -> Aggregate:
         """A new operator."""
         return self.spec().operator(self.schema)
 

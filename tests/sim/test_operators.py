@@ -5,16 +5,16 @@ from random import Random
 import pytest
 
 from rewake.drill.simulation import simulate
+from rewake.operators.aggregate.operator import Aggregate
 from rewake.operators.join.operator import Join
 from rewake.operators.keyed.operator import KeyedProcess
 from rewake.operators.resampling.operator import Resample
-from rewake.operators.session.operator import Sessions
 from rewake.operators.sorting.operator import Sort
 from rewake.sim.operator_scenarios import operator_scenario
 from rewake.sim.scenarios import random_scenario
 
 # Of each, where the search begins, so that it is short.
-PLANTED = {Join: 3, KeyedProcess: 3, Resample: 231, Sessions: 3, Sort: 3}
+PLANTED = {Join: 3, KeyedProcess: 3, Resample: 231, Aggregate: 3, Sort: 3}
 MOST_SEEDS = 600
 
 
@@ -30,10 +30,11 @@ def test_every_operator_is_in_some_scenario() -> None:
                 kinds |= {"union"} if program.stateless and len(node.inputs) > 1 else set()
                 if program.stateful is not None:
                     kinds.add(program.stateful.kind)
+                    kinds.add(getattr(getattr(program.stateful, "window", None), "kind", "join"))
                     hows.add(getattr(program.stateful, "how", "inner"))
                     kinds.update(_timers(program.stateful))
     assert kinds >= {
-        "FilterStep", "MapStep", "LookupStep", "split", "union", "aggregate", "join", "sessions",
+        "FilterStep", "MapStep", "LookupStep", "split", "union", "aggregate", "join", "session",
         "sort", "resample", "process", "timers by the clock",
     }  # fmt: skip
     assert hows >= {"inner", "left", "right", "full", "semi", "anti", "linear", "previous"}

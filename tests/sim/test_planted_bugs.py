@@ -1,6 +1,6 @@
 """The simulator finds bugs: each of these breaks one rule on purpose."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from rewake.log.writing.host import DirectWriter
 from rewake.node.channels.channels import Channels
 from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.outbox import Outbox
+from rewake.node.channels.output_queue import OutputQueue
 from rewake.node.channels.producers import Known, Note, Producers
 from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import (
@@ -26,9 +27,12 @@ from rewake.node.commands import (
     Trim,
 )
 from rewake.node.coordinator.coordinator import Coordinator
-from rewake.node.messages import Begins, Peer, Produce, Refused
+from rewake.node.messages import Begins, Packet, Peer, Produce, Refused
 from rewake.node.node import Node
-from rewake.node.protocols import Logged, Protocol
+from rewake.node.protocols import Forgetful, Logged, LogSoFar, Protocol
+from rewake.operators.columns.arrays import Int32s
+from rewake.operators.stateful import Outcome
+from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.sim.cluster import Kinds
 
 MOST_SEEDS = 150
@@ -114,16 +118,69 @@ def with_outputs(kind: type[Subscriptions]) -> type[Node]:
     return Planted
 
 
-def with_log(kind: type[Logged]) -> type[Node]:
+def with_log(kind: type[Protocol], instead_of: type[Protocol] = Logged) -> type[Node]:
     """A node whose logged protocol is another."""
 
     class Planted(Node):
         @staticmethod
         def protocol_of(plan: NodePlan) -> type[Protocol]:
             usual = Node.protocol_of(plan)
-            return kind if usual is Logged else usual
+            return kind if usual is instead_of else usual
 
     return Planted
+
+
+class TokensFirst(OutputQueue):
+    """Tells a token before what it stands behind."""
+
+    def sendable(self, connection: int) -> Iterator[Packet]:
+        cursor = self._cursors[connection]
+        if cursor.required and self.token > cursor.told_token:
+            cursor.told_token = self.token
+            yield Packet(cursor.position, cursor.position, watermark=self.token)
+        yield from super().sendable(connection)
+
+
+class LetsTokensOvertake(Node):
+    """Its tokens do not wait until the tuples before them have been sent."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for queue in self.outputs.queues:
+            queue.__class__ = TokensFirst
+
+
+class EndsAfterOneRound(Node):
+    """Takes a loop for over when it has seen nothing, whoever else still has something."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.merge.rounds is not None:
+            self.merge.rounds._heads = 0
+
+
+class RepeatsPositions(Forgetful):
+    """Numbers its output in every life as in the first."""
+
+    @classmethod
+    def first_position(cls, epoch: int, past: LogSoFar) -> int:
+        return super().first_position(min(epoch, 1), past)
+
+
+class DropsAWindow(ContinuousEventualCheckpointing):
+    """Does not write one of the windows that leave a CHECK, but goes on as if it had."""
+
+    def _parts(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
+        return super()._parts(outcome, checked[:-1], t_end)
+
+
+class KeepsNoPromise(Node):
+    """Its CHECKs are not all there."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.recovery is not None and self.recovery.rates is not None:
+            self.recovery.__class__ = DropsAWindow
 
 
 class AsksOnce(Channels):
@@ -252,6 +309,13 @@ OF_PRODUCERS = {
     "takes the end for durable": Kinds(outbox=ForgetsWatermarks),
     "waits for who has left": Kinds(outbox=WaitsForAnAnswer),
 }
+OF_LOOPS = {
+    "lets tokens overtake": Kinds(node=LetsTokensOvertake),
+    "ends after one round": Kinds(node=EndsAfterOneRound),
+}
+OF_AMNESIA = {"repeats positions": Kinds(node=with_log(RepeatsPositions, Forgetful))}
+OF_PROMISES = {"drops a window": Kinds(node=KeepsNoPromise)}
+ALL = PLANTED | OF_PRODUCERS | OF_LOOPS | OF_AMNESIA | OF_PROMISES
 # Where the search begins, so that it is short.
 FIRST = {
     "releases input that it needs": 50,
@@ -261,17 +325,21 @@ FIRST = {
     "answers producers at once": 189,
     "takes the end for durable": 309,
 }
-# Only every so many seeds have producers.
-PRODUCERS_FIRST, PRODUCERS_EVERY = 5, 8
+# Only every so many seeds have what these need: the first, and how many to the next.
+SEEDS = (
+    dict.fromkeys(OF_PRODUCERS, (5, 8))
+    | dict.fromkeys(OF_LOOPS, (6, 8))
+    | dict.fromkeys(OF_AMNESIA, (9, 16))
+    | dict.fromkeys(OF_PROMISES, (1, 16))
+)
 
 
-@pytest.mark.parametrize("bug", PLANTED | OF_PRODUCERS)
+@pytest.mark.parametrize("bug", ALL)
 def test_a_planted_bug_is_found(bug: str) -> None:
     """Whoever breaks a rule is found within a few seeds, all of which hold without the bug."""
-    produced = bug in OF_PRODUCERS
-    first = FIRST.get(bug, PRODUCERS_FIRST if produced else 0)
-    step = PRODUCERS_EVERY if produced else 1
+    usual, step = SEEDS.get(bug, (0, 1))
+    first = FIRST.get(bug, usual)
     for seed in range(first, first + MOST_SEEDS * step, step):
-        if simulate(seed, kinds=(PLANTED | OF_PRODUCERS)[bug]).failure:
+        if simulate(seed, kinds=ALL[bug]).failure:
             return
     pytest.fail(f"a node that {bug} passes {MOST_SEEDS} seeds")

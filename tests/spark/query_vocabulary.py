@@ -32,10 +32,15 @@ def small(folder: Path, seconds: float = 3.0, **settings: object) -> ItemDrill:
 
 
 def run_on(
-    session: "SparkSession", drill: ItemDrill, folder: Path, strikes: Sequence[Strike] = ()
+    session: "SparkSession",
+    drill: ItemDrill,
+    folder: Path,
+    strikes: Sequence[Strike] = (),
+    servers: int | None = None,
 ) -> DrillResult:
     """Run a drill to its end on Spark; everything that was to be struck has been."""
-    result = run_drill(drill, folder / "query", SparkNodes(session), strikes=strikes)
+    launcher = SparkNodes(session)
+    result = run_drill(drill, folder / "query", launcher, strikes=strikes, servers=servers)
     assert result.missed == []
     return result
 

@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_before_a_task_runs(
             frame.write.format("rewake").mode(mode).options(**options).save(path)
 
     refused(frame, "did you mean 'shards'", shard=2)
-    refused(frame, "no column named 'nowhere'", key="nowhere")
+    refused(frame, "no column 'nowhere'", key="nowhere")
     refused(frame.selectExpr("array(id) as many"), "'many'", key="many", shards=2)
     refused(frame.selectExpr("id", "null as nothing"), "'nothing' has no type")
     frame.write.format("rewake").mode("append").options(shards=2).save(path)

@@ -176,7 +176,7 @@ def test_another_python_on_the_workers_is_an_error_at_the_start(
 def test_a_probe_that_gets_no_slot_is_given_up(job: NodeJob, node_session: "SparkSession") -> None:
     """All slots are taken: three by nodes, four by tasks that wait."""
     other = NodeJob(node_session, 4, _sleeper(), [].append)
-    other._thread.start()
+    other.submit()
     until(lambda: other.submitted == 1)
     until(lambda: len(node_session.sparkContext.statusTracker().getActiveStageIds()) == 2)
     with pytest.raises(OperatingFault, match="did not run a trivial job within 1 s"):
@@ -199,9 +199,8 @@ def test_a_job_that_cannot_live_is_reported_once(
     node_session: "SparkSession", failures: list[str]
 ) -> None:
     """After three submissions that ended at once; the callback says what Spark said."""
-    job = NodeJob(node_session, 1, living_entry("unused"), failures.append)
-    job._session = _Impatient(node_session)
-    job._thread.start()
+    job = NodeJob(_Impatient(node_session), 1, living_entry("unused"), failures.append)
+    job.submit()
     assert job.wait(120.0)
     assert job.submitted == 3
     assert len(failures) == 1

@@ -112,11 +112,25 @@ def test_too_few_slots_are_an_error_before_anything_runs(
 ) -> None:
     """And the folder is free again."""
     wide = small(tmp_path, shards=8)
-    with pytest.raises(TooFewSlots, match="10 nodes at once but Spark has 7 slots"):
+    with pytest.raises(TooFewSlots, match="10 servers at once but Spark has 7 slots"):
         RunningQuery(wide.build().plan(), tmp_path / "query", SparkNodes(node_session))
     assert not (tmp_path / "query" / "endpoint.json").exists()
     with RunningQuery(wide.build().plan(), tmp_path / "query", _Nowhere()) as query:
         assert query.active
+
+
+def test_a_query_of_more_nodes_than_slots_runs_when_they_share_servers(
+    node_session: "SparkSession", tmp_path: Path
+) -> None:
+    """Ten nodes on three tasks; one task dies, and comes back with all that it hosts."""
+    wide = small(tmp_path, shards=8)
+    victim = "averages-3"
+    result = run_on(node_session, wide, tmp_path, kills(victim), servers=3)
+    assert_right(result)
+    hosting = wide.build().plan().on(3).hosting
+    names = [{seat.node for seat in each.seats} for each in hosting]
+    epochs = [{result.status[name]["epoch"] for name in together} for together in names]
+    assert [sorted(each) for each in epochs] == [[2 if victim in each else 1] for each in names]
 
 
 class _Nowhere:

@@ -19,9 +19,8 @@ from rewake.cli.app import app
 from rewake.connectors.streams.folder import create_stream, open_stream
 from rewake.model.errors import UsageError
 from rewake.net.shards.folder import ShardFolder
-from rewake.spark.datasource.options import read_options
+from rewake.spark.datasource.options import read_options, write_options
 from rewake.spark.datasource.streams import find_shards
-from rewake.spark.datasource.write_target import write_options
 from rewake.spark.structured.migrate import migrate
 from rewake.stores import LocalStore, create_log, open_log_reader, open_log_writer
 

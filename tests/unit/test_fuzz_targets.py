@@ -161,7 +161,7 @@ def test_edits_without_right_checksums_cannot_forge_a_frame() -> None:
     assert unpack_edits(pack_edits(0, forging)) == (0, forging)
     reader = Log.open_reader(stores_of(damaged(honest(0), forging)))
     with pytest.raises(AssertionError, match="damage was read as data"):
-        targets._read(reader, targets._known_frames(0))
+        targets.read_all(reader, targets.known_frames(0))
 
 
 def test_repaired_checksums_are_those_that_the_log_writes() -> None:

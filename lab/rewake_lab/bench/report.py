@@ -33,7 +33,7 @@ def write_bench_report(
     """Write the page to `path` and keep its data in the folder `<name>-data` beside it.
 
     `about` may have `tables` (title, columns, rows of text), `settings` (name to text), `missing`
-    (sentences) and the `picture` of a query (SVG), which the page shows around the figures.
+    (sentences) and a `query` as `explain` tells it, which the page shows around the figures.
     """
     table = pa.Table.from_pylist([asdict(row) for row in rows], ROWS_SCHEMA)
     raw = Raw(KIND, command, facts, {**(about or {}), "title": title}, {"rows": table})
@@ -79,8 +79,8 @@ def bench_page(raw: Raw, cards: Sequence[Card] = ()) -> Page:
             came_back(page, recoveries)
     if settings := raw.about.get("settings"):
         page.settings("Settings", settings)
-    if picture := raw.about.get("picture"):
-        page.heading("The query").svg("", picture)
+    if query := raw.about.get("query"):
+        page.heading("The query").drawing(query)
     return page
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rewake.cli.exit_codes import ExitCode
-from rewake.cli.paths import path_of
+from rewake.cli.options import path_of
 
 if TYPE_CHECKING:
     from rewake_lab.reproduce.experiment import Finding, ScaleName

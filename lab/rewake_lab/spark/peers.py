@@ -114,13 +114,13 @@ def item_rows(
         .load()
     )
     rows = chunks.selectExpr("explode(sequence(first, last)) AS position")
-    for step in _formula(seed, ids, interval_us):
+    for step in formula_of_items(seed, ids, interval_us):
         # One projection for each step: what is used several times is computed once.
         rows = rows.selectExpr(*step)
     return rows
 
 
-def _formula(seed: int, ids: int, interval_us: int) -> Iterator[list[str]]:
+def formula_of_items(seed: int, ids: int, interval_us: int) -> Iterator[list[str]]:
     """As SQL what `rewake.connectors.item_stream` computes, step by step."""
     key = _signed(_scrambled_number(seed % 2**64))
     start = f"position * {_signed(_ODD)}L + {key}L"

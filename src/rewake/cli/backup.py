@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rewake.cli.paths import path_of
+from rewake.cli.options import AsJson, path_of, print_json
 
 if TYPE_CHECKING:
     from rewake.net.queries.backup import Backup
-
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 
 
 def backup(
@@ -22,7 +19,7 @@ def backup(
         Path, typer.Argument(parser=path_of, help="The folder of a query, running or stopped.")
     ],
     to: Annotated[Path, typer.Argument(parser=path_of, help="A new folder for the copy.")],
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     r"""Copy a query's folder as it is at one moment, without disturbing the query.
 
@@ -46,7 +43,7 @@ def restore(
         typer.Argument(parser=path_of, help="What `rewake backup` made.", metavar="FROM"),
     ],
     to: Annotated[Path, typer.Argument(parser=path_of, help="A new folder for the query.")],
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     r"""Bring a backup back: the query that is started in TO goes on from there.
 
@@ -71,7 +68,7 @@ def _quiet(_name: str, _size: int) -> None:
 
 def _print(made: Backup, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(made)))
+        print_json(asdict(made))
         return
     typer.echo(
         f"query {made.query!r} as of {made.made_at}: {len(made.logs)} logs, {made.files} files, "

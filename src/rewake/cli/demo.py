@@ -1,15 +1,13 @@
 """`rewake demo`: what Rewake is, in one minute."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rewake.cli.drill_run import check_place, place_for, run_once
-from rewake.cli.drill_view import print_summary
-from rewake.cli.exit_codes import ExitCode
-from rewake.cli.paths import path_of
+from rewake.cli.drill_view import show_and_exit
+from rewake.cli.options import AsJson, On, path_of
 
 
 def demo(
@@ -21,12 +19,12 @@ def demo(
     kill: Annotated[
         str, typer.Option(help="Which node to kill and when; empty: none.")
     ] = "averages@4s",
-    on: Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")] = "spark",
+    on: On = "spark",
     folder: Annotated[
         Path | None,
         typer.Option(parser=path_of, help="Where logs and report go.", show_default="a new one"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     r"""Run a query on Spark, kill a node while data flows, check every result.
 
@@ -56,8 +54,4 @@ def demo(
     wanted = [parse(kill, "kill", Random(seed))] if kill else []
     with place_for(folder, "rewake-demo-") as place:
         figures = run_once(drill, place, on, wanted=wanted, quiet=as_json, title="Demo")
-    if as_json:
-        typer.echo(json.dumps(figures, indent=2))
-    else:
-        print_summary(figures)
-    raise typer.Exit(ExitCode.OK if figures["ok"] else ExitCode.INVARIANT_VIOLATED)
+    show_and_exit([figures], as_json)

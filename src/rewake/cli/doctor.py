@@ -1,6 +1,5 @@
 """`rewake doctor`: what this machine has, what it lacks and what to do."""
 
-import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rewake.cli.exit_codes import ExitCode
-from rewake.cli.paths import path_of
+from rewake.cli.options import AsJson, path_of, print_json
 
 if TYPE_CHECKING:
     from rewake.cli.findings import Finding
@@ -28,7 +27,7 @@ def doctor(
     without_spark: Annotated[
         bool, typer.Option("--without-spark", help="Spark and Java are welcome, not necessary.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what this machine has, what it lacks and what to do.
 
@@ -40,8 +39,7 @@ def doctor(
     ]
     well = all(finding.status != "missing" for finding in findings)
     if as_json:
-        report = {"ok": well, "findings": [asdict(finding) for finding in findings]}
-        typer.echo(json.dumps(report, indent=2))
+        print_json({"ok": well, "findings": [asdict(finding) for finding in findings]})
     else:
         _print_table(findings, well)
     raise typer.Exit(ExitCode.OK if well else ExitCode.ENVIRONMENT)

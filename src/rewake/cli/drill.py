@@ -1,15 +1,13 @@
 """`rewake drill`: break a query on purpose and compare what comes out."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rewake.cli.drill_run import check_place, place_for, run_once
-from rewake.cli.drill_view import print_summary
-from rewake.cli.exit_codes import ExitCode
-from rewake.cli.paths import path_of
+from rewake.cli.drill_view import show_and_exit
+from rewake.cli.options import AsJson, On, QueryName, path_of, print_json
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,13 +24,6 @@ _OPTIONS = {
 
 # --- what can be said on the command line --------------------------------------------------------
 
-_Query = Annotated[
-    str,
-    typer.Argument(
-        help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
-        "nexmark:q1 to q8 and q12."
-    ),
-]
 _Kill = Annotated[list[str] | None, typer.Option(help="NODE@WHEN; may be repeated.")]
 _Pause = Annotated[
     list[str] | None, typer.Option(help="NODE@WHEN: SIGSTOP instead; may be repeated.")
@@ -56,9 +47,12 @@ _Approach = Annotated[
 _RecoverWithin = Annotated[
     str | None, typer.Option(help="How long a crash may cost beyond a restart: 500ms, 1s.")
 ]
+_Servers = Annotated[
+    int | None,
+    typer.Option(help="Processes or tasks that share the nodes.", min=1, show_default="one each"),
+]
 _Seed = Annotated[int, typer.Option(help="The input, and moments called random.")]
 _Repeat = Annotated[int, typer.Option(help="How often to run it, with seeds from SEED on.", min=1)]
-_On = Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")]
 _Folder = Annotated[
     Path | None,
     typer.Option(parser=path_of, help="Where logs and reports go.", show_default="a new one"),
@@ -66,7 +60,7 @@ _Folder = Annotated[
 
 
 def drill(
-    query: _Query = "items",
+    query: QueryName = "items",
     kill: _Kill = None,
     pause: _Pause = None,
     tuples: _Tuples = None,
@@ -74,12 +68,13 @@ def drill(
     rate: _Rate = None,
     approach: _Approach = None,
     recover_within: _RecoverWithin = None,
+    servers: _Servers = None,
     seed: _Seed = 1,
     repeat: _Repeat = 1,
-    on: _On = "spark",
+    on: On = "spark",
     folder: _Folder = None,
     points: Annotated[bool, typer.Option("--points", help="List the kill points.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     r"""Break a query on purpose and compare what comes out with an oracle.
 
@@ -93,6 +88,7 @@ def drill(
       rewake drill items --kill averages@40%
       rewake drill items --kill averages@2s --kill averages@recovery.replaying~2 --on processes
       rewake drill items-sharded --kill averages-0@random --repeat 10 --seed 7 --json
+      rewake drill items-sharded --kill averages-0@40% --servers 2 --on processes
       rewake drill nexmark:q5 --kill counts-0@40%
       rewake drill my_query.py --kill averages@40%
       rewake drill --points
@@ -117,11 +113,9 @@ def drill(
             where.mkdir(parents=True, exist_ok=True)
             summaries.append(
                 _one(query, where, settings, seed + number, kill or [], pause or [], on,
-                     quiet=as_json)
+                     servers=servers, quiet=as_json)
             )  # fmt: skip
-    ok = all(one["ok"] for one in summaries)
-    _show(summaries, as_json)
-    raise typer.Exit(ExitCode.OK if ok else ExitCode.INVARIANT_VIOLATED)
+    show_and_exit(summaries, as_json)
 
 
 def _one(
@@ -133,6 +127,7 @@ def _one(
     pauses: list[str],
     on: str,
     *,
+    servers: int | None,
     quiet: bool,
 ) -> dict[str, Any]:
     from random import Random  # noqa: PLC0415 (keeps --help fast)
@@ -142,7 +137,8 @@ def _one(
     random = Random(seed)
     wanted = [parse(text, "kill", random) for text in kills]
     wanted += [parse(text, "pause", random) for text in pauses]
-    return run_once(_drill(query, settings, seed), place, on, wanted=wanted, quiet=quiet)
+    one = _drill(query, settings, seed)
+    return run_once(one, place, on, wanted=wanted, quiet=quiet, servers=servers)
 
 
 def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":
@@ -159,29 +155,10 @@ def _drill(query: str, settings: dict[str, Any], seed: int) -> "Drill":
     return FileDrill.of(path_of(query))
 
 
-def _show(summaries: list[dict[str, Any]], as_json: bool) -> None:
-    from rewake.drill.summary import over_repeats  # noqa: PLC0415
-
-    over_all = over_repeats(summaries)
-    if as_json:
-        figures = summaries[0] if len(summaries) == 1 else over_all | {"each": summaries}
-        typer.echo(json.dumps(figures, indent=2))
-        return
-    for one in summaries:
-        print_summary(one)
-    if len(summaries) > 1:
-        total = over_all["recovery_total_ms"]
-        said = "" if total["p50"] is None else (
-            f"; kill to next result p50 {total['p50']:.0f}, p99 {total['p99']:.0f} ms"
-        )  # fmt: skip
-        typer.echo(
-            f"{over_all['runs']} runs, {over_all['kills']} kills: {over_all['lost']} lost, "
-            f"{over_all['duplicated']} duplicated, {over_all['reordered']} reordered, "
-            f"{over_all['wrong']} wrong{said}"
-        )
-
-
 def _print_points(as_json: bool) -> None:
     from rewake.drill.when import NODE_POINTS  # noqa: PLC0415
 
-    typer.echo(json.dumps(list(NODE_POINTS)) if as_json else "\n".join(NODE_POINTS))
+    if as_json:
+        print_json(NODE_POINTS)
+    else:
+        typer.echo("\n".join(NODE_POINTS))

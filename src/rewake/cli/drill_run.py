@@ -43,7 +43,7 @@ def check_place(on: str) -> None:
 
 
 @contextmanager
-def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[], Launcher]]:
+def launchers_for(on: str, servers: int, view: DrillView) -> Iterator[Callable[[], Launcher]]:
     """What makes launchers, one for each run: on a local Spark, or of plain processes."""
     if on == "processes":
         from rewake.net.queries.processes import Processes  # noqa: PLC0415 (slow to import)
@@ -54,7 +54,7 @@ def launchers_for(on: str, nodes: int, view: DrillView) -> Iterator[Callable[[],
     from rewake.spark.session import local_session  # noqa: PLC0415
 
     view.say("starting Spark")
-    session = local_session(nodes=nodes)
+    session = local_session(nodes=servers)
     try:
         yield lambda: SparkNodes(session)
     finally:
@@ -74,43 +74,37 @@ def run_once(
     wanted: Sequence[Strike | Fault],
     quiet: bool,
     title: str = "Drill",
+    servers: int | None = None,
 ) -> dict[str, Any]:
     """One run with its report; the figures."""
     from rewake.drill.report import write_report  # noqa: PLC0415 (slow to import)
-    from rewake.drill.run import observe, run_drill  # noqa: PLC0415
+    from rewake.drill.run import run_drill  # noqa: PLC0415
     from rewake.drill.summary import summary  # noqa: PLC0415
     from rewake.drill.when import Strike, check_nodes  # noqa: PLC0415
     from rewake.report import facts_now, require_charts  # noqa: PLC0415
 
-    nodes = [node.name for node in drill.build().plan().nodes]
+    def reference(one: Drill, where: Path) -> DrillResult:
+        view.say(f"running {one.name!r} once without faults: the reference")
+        return run_drill(one, where, launcher(), servers=servers, judged=False)
+
+    plan = drill.build().plan().on(servers)
+    nodes = [node.name for node in plan.nodes]
     check_nodes(wanted, nodes)
     require_charts()
     facts = facts_now()  # before the run is what loads the machine
     with drill_view(drill.tuples, quiet=quiet) as view:
-        with launchers_for(on, len(nodes), view) as launcher:
-            drill = drill.prepared(
-                place, lambda one, where: _reference(one, where, launcher(), view, observe)
-            )
+        with launchers_for(on, len(plan.hosting), view) as launcher:
+            drill = drill.prepared(place, reference)
             view.expect(drill.tuples)
             view.say(f"running {drill.name!r} on {len(nodes)} nodes; logs in {place}")
             result = run_drill(
                 drill, place / "query", launcher(),
                 strikes=[each for each in wanted if isinstance(each, Strike)],
                 faults=[each for each in wanted if not isinstance(each, Strike)],
+                servers=servers,
                 on_progress=view.progress,
             )  # fmt: skip
         report = write_report(
             result, place / "report.html", command_line(), facts=facts, title=title
         )
     return summary(result, str(report))
-
-
-def _reference(
-    drill: Drill,
-    where: Path,
-    launcher: Launcher,
-    view: DrillView,
-    observe: Callable[..., DrillResult],
-) -> DrillResult:
-    view.say(f"running {drill.name!r} once without faults: the reference")
-    return observe(drill, where, launcher)

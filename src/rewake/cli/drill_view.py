@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from rewake.cli.exit_codes import ExitCode
+from rewake.cli.options import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rewake.drill.run import DrillResult
+
+_WRONGS = ("lost", "duplicated", "reordered", "wrong")
 
 
 class DrillView:
@@ -77,7 +84,31 @@ def drill_view(tuples: int, *, quiet: bool) -> Iterator[DrillView]:
         yield DrillView(None if quiet else Console(highlight=False), bar, tuples)
 
 
-def print_summary(figures: dict[str, Any]) -> None:
+def show_and_exit(summaries: Sequence[dict[str, Any]], as_json: bool) -> NoReturn:
+    """Tell what one run measured, or many; the exit code says whether all results were right."""
+    from rewake.drill.summary import over_repeats  # noqa: PLC0415 (slow to import)
+
+    over_all = over_repeats(summaries)
+    if as_json:
+        print_json(summaries[0] if len(summaries) == 1 else over_all | {"each": summaries})
+    else:
+        for one in summaries:
+            _print_summary(one)
+        if len(summaries) > 1:
+            typer.echo(_over_all(over_all))
+    raise typer.Exit(ExitCode.OK if over_all["ok"] else ExitCode.INVARIANT_VIOLATED)
+
+
+def _over_all(figures: dict[str, Any]) -> str:
+    total = figures["recovery_total_ms"]
+    wrongs = ", ".join(f"{figures[name]} {name}" for name in _WRONGS)
+    said = f"{figures['runs']} runs, {figures['kills']} kills: {wrongs}"
+    if total["p50"] is None:
+        return said
+    return f"{said}; kill to next result p50 {total['p50']:.0f}, p99 {total['p99']:.0f} ms"
+
+
+def _print_summary(figures: dict[str, Any]) -> None:
     """The table at the end."""
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -100,14 +131,13 @@ def print_summary(figures: dict[str, Any]) -> None:
                 f"{each['node']}: {each['beyond_restart']:.0f} ms beyond the restart; predicted "
                 f"{each['predicted']:.0f}, promised {each['target']:.0f} ms"
             )
-    bad = [name for name in ("lost", "duplicated", "reordered", "wrong") if figures[name]]
     if figures["ok"]:
         console.print(
             f"[bold green]{figures['results']:,} results, {figures['expected']:,} expected: "
             "0 lost, 0 duplicated, 0 reordered, 0 wrong[/]"
         )
     else:
-        said = ", ".join(f"{figures[name]:,} {name}" for name in bad)
+        said = ", ".join(f"{figures[name]:,} {name}" for name in _WRONGS if figures[name])
         console.print(f"[bold red]{said} of {figures['expected']:,} expected results[/]")
     for missed in figures["missed"]:
         console.print(f"[yellow]{missed} did not happen: the query was over before[/]")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rewake.cli.paths import path_of
+from rewake.cli.options import QueryName, path_of
 from rewake.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,30 +27,42 @@ def _check_owner(query: "Query", folder: Path) -> None:
     check_folder(query.plan(), decode_state(data), str(folder))
 
 
+_Picture = Annotated[
+    Path | None,
+    typer.Option(
+        parser=path_of,
+        help="Also draw it: write a Mermaid flowchart to this file.",
+        show_default=False,
+    ),
+]
+_Folder = Annotated[
+    Path | None,
+    typer.Option(
+        parser=path_of,
+        help="The folder in which the query runs: how promises stand there, and how many "
+        "tuples came too late.",
+    ),
+]
+_RecoverWithin = Annotated[
+    str | None,
+    typer.Option(help="Of a built-in query: how long a crash may cost beyond a restart."),
+]
+_Servers = Annotated[
+    int | None,
+    typer.Option(
+        help="Which nodes so many processes or Spark tasks would share.",
+        min=1,
+        show_default="what the query says; else one each",
+    ),
+]
+
+
 def explain(
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
-            "nexmark:q1 to q8 and q12."
-        ),
-    ],
-    svg: Annotated[
-        Path | None,
-        typer.Option(parser=path_of, help="Also write a picture to this file.", show_default=False),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path_of,
-            help="The folder in which the query runs: how promises stand there, and how many "
-            "tuples came too late.",
-        ),
-    ] = None,
-    recover_within: Annotated[
-        str | None,
-        typer.Option(help="Of a built-in query: how long a crash may cost beyond a restart."),
-    ] = None,
+    query: QueryName,
+    picture: _Picture = None,
+    folder: _Folder = None,
+    recover_within: _RecoverWithin = None,
+    servers: _Servers = None,
 ) -> None:
     r"""Tell what a query would run: fragments, nodes, what is logged and why, what is guaranteed.
 
@@ -58,8 +70,9 @@ def explain(
     Examples:
       rewake explain items
       rewake explain nexmark:q5
-      rewake explain my_query.py --svg my_query.svg
+      rewake explain my_query.py --picture my_query.mmd
       rewake explain items --recover-within 1s
+      rewake explain items-sharded --servers 2
       rewake explain my_query.py --folder state/averages
 
     \b
@@ -81,6 +94,7 @@ def explain(
         if query.endswith(".py")
         else built_in(query, recover_within=recover_within).build()
     )
+    found.servers = servers or found.servers
     if folder is not None:
         _check_owner(found, folder)
     typer.echo(found.explain(), nl=False)
@@ -88,9 +102,9 @@ def explain(
     for told in (promises, late_in_folder(found.plan(), folder)):
         if told:
             typer.echo("\n" + "\n".join(told))
-    if svg is not None:
+    if picture is not None:
         try:
-            svg.write_text(found.picture(), encoding="utf-8")
+            picture.write_text(found.picture(), encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"cannot write {svg}: {error.strerror}") from error
-        typer.echo(f"picture: {svg}", err=True)
+            raise UsageError(f"cannot write {picture}: {error.strerror}") from error
+        typer.echo(f"picture: {picture}", err=True)

@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -169,10 +169,10 @@ def privacy(folder: Path) -> Finding:
     return Finding("privacy", Status.OK, f"no state in {folder} is open to others")
 
 
-def sync_cost(folder: Path) -> Finding:
+def sync_cost(folder: Path, measure_ms: Callable[[Path], float] | None = None) -> Finding:
     """Measure what a durable write of 4 KiB costs in `folder`: the median of a few."""
     try:
-        median_ms = _median_sync_ms(folder)
+        median_ms = (measure_ms or _median_sync_ms)(folder)
     except OSError as error:
         return _unusable("sync", folder, error)
     seen = f"{median_ms:.2f} ms for a durable 4 KiB write in {folder}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rewake.cli.paths import path_of
+from rewake.cli.options import AsJson, path_of, print_json
 
 
 def migrate(
@@ -17,7 +16,7 @@ def migrate(
     ],
     to: Annotated[Path, typer.Argument(parser=path_of, help="A new folder for the divided state.")],
     shards: Annotated[int, typer.Option(help="How many shards from now on.", min=1)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     r"""Divide the state of `rewake.aggregate` among another number of shards.
 
@@ -37,7 +36,7 @@ def migrate(
     finally:
         session.stop()
     if as_json:
-        typer.echo(json.dumps(moved._asdict()))
+        print_json(moved._asdict())
         return
     typer.echo(
         f"{moved.windows:,} windows of {moved.old_shards} shards are now in {moved.shards}, after "

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rewake.cli.paths import path_of
+from rewake.cli.options import path_of
 
 REPORT_HELP = """\
 Make the page of a run again from the data beside it, without running.

@@ -1,11 +1,11 @@
 """`rewake simulate`: nodes and coordinator in virtual time, with faults grown from a seed."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rewake.cli.exit_codes import ExitCode
+from rewake.cli.options import AsJson, print_json
 
 if TYPE_CHECKING:
     from rewake.sim.run import Outcome
@@ -34,7 +34,7 @@ def simulate(
     story: Annotated[
         bool, typer.Option("--story", help="Print everything that happens, with --seed.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run random queries with random faults in virtual time, and compare with an oracle."""
     if story and seed is None:
@@ -42,7 +42,7 @@ def simulate(
     outcomes = _run([seed] if seed is not None else list(range(first, first + seeds)), story)
     failed = [each for each in outcomes if each.failure]
     if as_json:
-        typer.echo(json.dumps(_as_json(outcomes), indent=2))
+        print_json(_as_json(outcomes))
     else:
         _print(outcomes, failed)
     raise typer.Exit(ExitCode.INVARIANT_VIOLATED if failed else ExitCode.OK)

@@ -12,12 +12,14 @@ commit under way, and then what waits for the next one, follow without a gap.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from rewake.connectors.cutting import schema_json
+from rewake.model.connectors import SinkLook
 from rewake.model.errors import SchemaMismatch, StorageFull, Unavailable, WriterFailed
 from rewake.model.stream_event import StreamEvent
 
@@ -40,6 +42,29 @@ class ChannelWriter(ABC):
         self._schema = schema
         self._channels: dict[int, Reach] = {}
         self._failure: Exception | None = None
+        # From which logs the tuples are: what was kept with the last commit, and what is to be.
+        self._origins: Mapping[str, Any] | None = None
+        self._binding: Mapping[str, Any] | None = None
+
+    def _found(self, look: SinkLook) -> None:
+        """This is there from before."""
+        for channel, position in look.positions.items():
+            self._channels[channel] = Reach(position, position)
+        self._origins = self._binding = look.origins
+
+    @property
+    def origins(self) -> Mapping[str, Any] | None:
+        """From which logs what is committed is; None when nothing says so."""
+        return self._origins
+
+    def bind(self, origins: Mapping[str, Any]) -> None:
+        """Say with the next commit, no later than its tuples come, from which logs they are."""
+        self._binding = origins
+
+    @property
+    def _news(self) -> Mapping[str, Any] | None:
+        """What the next commit has to say of that, if anything."""
+        return None if self._binding == self._origins else self._binding
 
     def position(self, channel: int) -> int:
         """Input of this channel up to here (exclusive) is committed."""

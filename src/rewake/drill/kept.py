@@ -50,7 +50,7 @@ def raw_of(result: DrillResult, command: str, facts: Facts, title: str = "Drill"
         "title": f"{title}: {result.drill.name}",
         "figures": figures,
         "settings": _settings(result.drill),
-        "picture": result.drill.build().picture(),
+        "query": result.drill.build().explain(),
     }
     return Raw(KIND, command, facts, about | course.about, course.tables)
 

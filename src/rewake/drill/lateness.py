@@ -10,6 +10,7 @@ from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.node.late_watch import DIVERTED, DROPPED, KEPT
 from rewake.node.lateness import fate_of_late
+from rewake.recovery.approach import Kept
 from rewake.stores import open_log_reader
 
 __all__ = ["late_in_folder", "late_in_short"]
@@ -35,7 +36,7 @@ def late_in_folder(plan: Plan, folder: Path | None) -> list[str]:
 def _late_in_log(node: NodePlan, folder: Path) -> int | None:
     """What the newest frame of a node's log says; None: there is no log yet."""
     path = folder / "nodes" / node.name
-    if not node.logs or not (path / DESCRIPTOR).is_file():
+    if node.kept is not Kept.IN_LOG or not (path / DESCRIPTOR).is_file():
         return None
     with open_log_reader(path) as reader:
         newest = next(reader.frames_backwards(), None)

@@ -23,7 +23,7 @@ from rewake.recovery.approach import Approach, approach_of
 
 _PIECE = 1_000_000
 # Tuples that the oracle looks at in one go: it needs some 50 bytes for each.
-_MOST_AT_ONCE = 40_000_000
+MOST_AT_ONCE = 40_000_000
 HIGHEST_KEPT = 900
 
 
@@ -108,12 +108,12 @@ class ItemDrill:
         items = results.column("item_id").to_numpy()
         averages = results.column("avg_item_price").to_numpy()
         closed_at = results.column("max_item_time").to_numpy().astype(np.int64)
-        shares = -(-self.tuples // _MOST_AT_ONCE)
+        shares = -(-self.tuples // MOST_AT_ONCE)
         verdicts = []
         for share in range(shares):
             mine = items % shares == share
             expected = expected_windows(
-                self._pieces(share, shares), self.window, lambda prices: prices <= HIGHEST_KEPT
+                self.pieces(share, shares), self.window, lambda prices: prices <= HIGHEST_KEPT
             )
             verdicts.append(
                 judge(
@@ -128,7 +128,7 @@ class ItemDrill:
             total = total._replace(reordered=max(total.reordered, swapped))
         return total
 
-    def _pieces(self, share: int, shares: int) -> Iterator[tuple[Any, Any, Any]]:
+    def pieces(self, share: int, shares: int) -> Iterator[tuple[Any, Any, Any]]:
         """The stream's columns, piece by piece, of a share of the items."""
         stream = self.stream()
         for start in range(0, self.tuples, _PIECE):

@@ -47,7 +47,7 @@ def drill_page(raw: Raw) -> Page:
         page.text(f"{missed} did not happen: the query was over before.", tone="bad")
     over_time(page, Course(about, raw.tables))
     _tables(page, raw)
-    page.heading("The query").svg("", about["picture"])
+    page.heading("The query").drawing(about["query"])
     page.settings("Settings", about["settings"])
     return page
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -238,29 +238,15 @@ def run_drill(
     *,
     strikes: Sequence[Strike] = (),
     faults: Sequence[Fault] = (),
+    servers: int | None = None,
     on_progress: Callable[[DrillResult, int], None] | None = None,
+    judged: bool = True,
 ) -> DrillResult:
-    """Run a drill to its end and check what came out."""
-    result = observe(
-        drill, folder, launcher, strikes=strikes, faults=faults, on_progress=on_progress
-    )
-    result.verdict = drill.check(result.tables)
-    return result
-
-
-def observe(
-    drill: Drill,
-    folder: Path,
-    launcher: Launcher,
-    *,
-    strikes: Sequence[Strike] = (),
-    faults: Sequence[Fault] = (),
-    on_progress: Callable[[DrillResult, int], None] | None = None,
-) -> DrillResult:
-    """Run a drill to its end; what was seen, without a verdict."""
+    """Run a drill to its end and check what came out, unless it is only to be seen."""
     result = DrillResult(drill)
     waiting = list(strikes)
-    with RunningQuery(drill.build().plan(), folder, launcher, faults=faults) as query:
+    plan = drill.build().plan()
+    with RunningQuery(plan, folder, launcher, faults=faults, servers=servers) as query:
         query.await_start(_PATIENCE_SECONDS)
         watchers = [Watcher(query, stream, shard) for stream, shard in drill.streams()]
         result.arrivals = [watcher.arrivals for watcher in watchers]
@@ -281,6 +267,8 @@ def observe(
     result.blows = sorted([*result.blows, *struck.values()], key=lambda blow: blow.at)
     asked: list[Strike | Fault] = [*waiting, *faults]
     result.missed = [in_words(each) for each in asked if each not in struck]
+    if judged:
+        result.verdict = drill.check(result.tables)
     return result
 
 
@@ -298,16 +286,15 @@ def _struck(
             )
             if ended and later and fault.life in (0, each.epoch):
                 said = nodes.said(fault.node, each.at)
-                struck[fault] = Blow(
-                    fault.node,
-                    fault.action,
-                    each.at,
-                    point=fault.point,
-                    predicted_ms=said.get("predicted_ms"),
-                    target_ms=said.get("target_ms"),
-                )
+                struck[fault] = _blow(fault, each.at, said, point=fault.point)
                 break
     return struck
+
+
+def _blow(wanted: Strike | Fault, at: float, said: Mapping[str, Any], **known: Any) -> Blow:
+    """What fell on a node, beside what the node last said."""
+    foretold = {name: said.get(name) for name in ("predicted_ms", "target_ms")}
+    return Blow(wanted.node, wanted.action, at, **known, **foretold)
 
 
 def _watch(
@@ -326,7 +313,7 @@ def _watch(
         if not result.first_result_at and any(watcher.arrivals for watcher in watchers):
             result.first_result_at = now
         result.note(now, query.status())
-        read = _tuples_read(query, result)
+        read = tuples_read(query, result)
         result.samples.append((now, read))
         begun = begun or bool(read)
         if not begun:
@@ -345,10 +332,10 @@ def _watch(
             raise watcher.error
     query.await_end(60.0)
     result.note(time.monotonic(), query.status())
-    result.samples.append((time.monotonic(), _tuples_read(query, result)))
+    result.samples.append((time.monotonic(), tuples_read(query, result)))
 
 
-def _tuples_read(query: RunningQuery, result: DrillResult) -> int:
+def tuples_read(query: RunningQuery, result: DrillResult) -> int:
     """How far sources are; by position, which a source that starts again does not begin anew."""
     return sum(
         int(status.get("input_position", 0))
@@ -378,13 +365,4 @@ def _strike(
         at = time.monotonic()
         pid = query.signal_node(strike.node, _SIGNS[strike.action])
         said = result.status.get(strike.node, {})
-        result.blows.append(
-            Blow(
-                strike.node,
-                strike.action,
-                at,
-                pid,
-                predicted_ms=said.get("predicted_ms"),
-                target_ms=said.get("target_ms"),
-            )
-        )
+        result.blows.append(_blow(strike, at, said, pid=pid))

@@ -11,10 +11,9 @@ from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.resampling.operator import ResampleSpec
-from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import LATE_PORT, RESULTS_PORT
-from rewake.operators.windows.specs import CountWindow, RunningWindow
+from rewake.operators.windows.specs import CountWindow, SessionWindow, TimeWindow
 from rewake.oracle.aggregates import Function, Punctuation, aggregate_with_late
 from rewake.oracle.joins import join
 from rewake.oracle.operators import resample, sessions, sort
@@ -34,12 +33,12 @@ def expected(node: NodePlan, came: list[Came]) -> ByPort:
     match spec:
         case None:
             return {RESULTS_PORT: [each[1] for each in came if not isinstance(each, Punctuation)]}
+        case AggregateSpec(window=SessionWindow() as window, time=str(time)):
+            return _in_sessions(spec, window, time, came)
         case AggregateSpec():
             return _aggregated(spec, came)
         case JoinSpec():
             return _joined(spec, node, came)
-        case SessionSpec():
-            return _in_sessions(spec, came)
         case SortSpec():
             (by,) = spec.by
             return sort(came, by=by, buffer=spec.buffer, per=spec.per, flush=spec.flush)
@@ -55,7 +54,7 @@ def _functions(functions: Sequence[AggregateFunction]) -> list[Function]:
 
 def _aggregated(spec: AggregateSpec, came: list[Came]) -> ByPort:
     window = spec.window
-    assert not isinstance(window, RunningWindow), "a query has no running windows"
+    assert isinstance(window, CountWindow | TimeWindow), "of others a query has none"
     kind = "count" if isinstance(window, CountWindow) else "time"
     wanted, late = aggregate_with_late(
         [_row(item) for item in came],
@@ -68,12 +67,12 @@ def _aggregated(spec: AggregateSpec, came: list[Came]) -> ByPort:
     return {RESULTS_PORT: wanted, LATE_PORT: late}
 
 
-def _in_sessions(spec: SessionSpec, came: list[Came]) -> ByPort:
+def _in_sessions(spec: AggregateSpec, window: SessionWindow, time: str, came: list[Came]) -> ByPort:
     return sessions(
         came,
         by=spec.by,
-        gap=int(spec.window.gap),
-        time=spec.time,
+        gap=int(window.gap),
+        time=time,
         slack=int(spec.slack),
         functions=_functions(spec.aggregates),
     )

@@ -24,8 +24,10 @@ from rewake.log.columns import unpack_columns
 from rewake.log.frame import Frame, SectionKind
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.node.channels.packets import event_of, packet_in, punctuation_in
-from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT, Delaying
+from rewake.node.protocols.forgetful import POSITIONS_PER_LIFE
+from rewake.operators.stateful import FURTHER_PORTS, RESULTS_PORT
 from rewake.oracle.aggregates import Punctuation
+from rewake.recovery.approach import Kept
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.operator_scenarios import CLOCKED, PROCESSED
 from rewake.sim.run import Outcome, run_seed
@@ -64,27 +66,46 @@ class _Judge:
         self._scenario = scenario
         self._frames = cluster.archive.frames
         self._producers = cluster.producers
+        self._lives = cluster.lives.took
         self._content: dict[tuple[str, int], list[_Piece]] = {}
+        # What each life of a node under amnesia must have put out, by node and epoch.
+        self._forgetting: dict[str, dict[int, list[Row]]] = {}
         self.checked = {"tuples in": scenario.tuples, "results": 0, "sink tuples": 0, "nodes": 0}
 
     def run(self) -> dict[str, int]:
-        for node in self._scenario.plan.nodes:
+        nodes = self._scenario.plan.nodes
+        # What is kept is known before anything else is, for streams may come back.
+        for node in nodes:
+            if node.kept is Kept.IN_LOG:
+                self._read_log(node)
+        for node in nodes:
             if node.inputs[0].produced:
-                self._check_entry(node)
+                self._check_entry()
+                continue
+            if any(each.upstream in self._forgetting for each in node.inputs):
+                self._check_remembered(node)
                 continue
             channels = [self._channel(node, number) for number in range(len(node.inputs))]
             if node.sink is not None:
                 self._check_sink(node, channels)
-            elif node.logs:
+            elif node.kept is Kept.IN_LOG:
                 self._check_log(node, channels)
-            else:
+            elif node.kept is Kept.NOWHERE:
+                self._forgetting[node.name] = self._expect_of_lives(node, channels)
+            elif (node.name, 0) not in self._content:
                 self._derive(node, channels[0])
+            self._count_checks(node)
             self.checked["nodes"] += 1
+        for step, comes_back in self._scenario.comes_back.items():
+            self._check_loop(step, comes_back)
         return self.checked
 
     def _channel(self, node: NodePlan, number: int) -> list[_Piece]:
         plan = node.inputs[number]
         if plan.upstream is not None:
+            if (plan.upstream, plan.output) not in self._content:
+                upstream = self._scenario.plan.node(plan.upstream)
+                self._derive(upstream, self._channel(upstream, 0))
             pieces = self._content[plan.upstream, plan.output]
             return [replace(each, watermark=None) for each in pieces] if plan.late else pieces
         source = self._scenario.sources[plan.name]
@@ -118,12 +139,11 @@ class _Judge:
         wanted = self._steps(names, [row for piece in pieces for row in piece.rows])
         self._check_outputs(node, self._divided(node, wanted))
 
-    def _check_entry(self, node: NodePlan) -> None:
+    def _check_entry(self) -> None:
         """In which order producers met is chance; each wrote every position once, in order.
 
         What a producer was told to be durable is its own, and nobody else's under its name.
         """
-        self._read_log(node)
         places = self._scenario.plan.streams["stream-entry"]
         rows = [row for place in places for piece in self._content[place] for row in piece.rows]
         for script in self._scenario.producers:
@@ -148,7 +168,6 @@ class _Judge:
 
     def _check_log(self, node: NodePlan, channels: list[list[_Piece]]) -> None:
         frames = self._frames[node.name]
-        self._read_log(node)
         if node.fragment == CLOCKED:
             self._check_counts(node, channels)
             return
@@ -175,6 +194,31 @@ class _Judge:
             wanted[FURTHER_PORTS + min(holding, default=len(predicates))].append(row)
         return wanted
 
+    def _check_loop(self, step: str, comes_back: Callable[[Row], list[Row]]) -> None:
+        """Everything that entered has gone around as often as it had to, whenever it did."""
+        entrances = [node for node in self._scenario.plan.nodes if node.fragment == step]
+        outside = [
+            row
+            for node in entrances
+            for number, each in enumerate(node.inputs)
+            if not each.inside
+            for piece in self._channel(node, number)
+            for row in piece.rows
+        ]
+        wanted: Counter[tuple[Any, ...]] = Counter()
+        while outside:
+            row = outside.pop()
+            wanted[tuple(row.values())] += 1
+            outside += comes_back(row)
+        found: Counter[tuple[Any, ...]] = Counter()
+        for node in entrances:
+            outputs = next(iter(_divisions(node).values()))
+            for output in outputs:
+                for piece in self._content[node.name, output]:
+                    found.update(tuple(row.values()) for row in piece.rows)
+        assert found == wanted, f"{step}: {wanted - found} did not go around, {found - wanted} did"
+        self.checked["results"] += found.total()
+
     def _check_counts(self, node: NodePlan, channels: list[list[_Piece]]) -> None:
         """When the clock let counts go is chance, but every tuple is counted once."""
         expected = Counter(
@@ -188,6 +232,45 @@ class _Judge:
                         found[row["k"]] += row["n"]
             assert found == expected, f"{node.name}: counted {found}, not {expected}"
             self.checked["results"] += len(found)
+
+    # --- promises and amnesia ------------------------------------------------------------------
+
+    def _count_checks(self, node: NodePlan) -> None:
+        """How many frames hold CHECKs because a time was promised."""
+        if "recover_within" in node.approach.settings():
+            for frame in self._frames.get(node.name, ()):
+                found = frame.section(SectionKind.CHECKS) is not None
+                self.checked["frames with CHECKs"] = (
+                    self.checked.get("frames with CHECKs", 0) + found
+                )
+
+    def _expect_of_lives(
+        self, node: NodePlan, channels: list[list[_Piece]]
+    ) -> dict[int, list[Row]]:
+        """By epoch, what the oracle makes of what that life took alone."""
+        wanted: dict[int, list[Row]] = {}
+        for (name, epoch), taken in self._lives.items():
+            if name == node.name:
+                rows = [row for each in taken for row in _stretch(channels, *each)]
+                came: list[Came] = [(0, row) for row in self._before(node, rows)]
+                wanted[epoch] = expected(node, came)[RESULTS_PORT]
+        return wanted
+
+    def _check_remembered(self, node: NodePlan) -> None:
+        """Behind amnesia: each tuple stands where its life has put it, and comes once, in order."""
+        sink = self._scenario.sinks[node.fragment]
+        for number, plan in enumerate(node.inputs):
+            assert plan.upstream is not None
+            lives, reached = self._forgetting[plan.upstream], 0
+            for event in sink.committed.get(number, []):
+                rows = event.batch.to_pylist()
+                at = event.end - len(rows)
+                assert not rows or at >= reached, f"{node.name} got {at} when it had {reached}"
+                reached = event.end
+                epoch, place = divmod(at, POSITIONS_PER_LIFE)
+                wanted = lives.get(epoch, [])[place : place + len(rows)]
+                _compare(f"{node.name} behind epoch {epoch} of {plan.upstream}", rows, wanted)
+                self.checked["sink tuples"] += len(rows)
 
     # --- comparing -----------------------------------------------------------------------------
 
@@ -229,6 +312,16 @@ def _piece(event: StreamEvent) -> _Piece:
     return _Piece(event.start, event.end, event.batch.to_pylist(), event.watermark)
 
 
+def _stretch(channels: list[list[_Piece]], channel: int, first: int, end: int) -> list[Row]:
+    """The rows of a channel between two positions."""
+    found: list[Row] = []
+    for piece in channels[channel]:
+        start, stop = max(first, piece.start), min(end, piece.end)
+        if start < stop:
+            found += piece.rows[max(start - piece.position, 0) : max(stop - piece.position, 0)]
+    return found
+
+
 def _divisions(node: NodePlan) -> dict[tuple[int, Any, int], list[int]]:
     """The outputs that a port is divided over, by port and how."""
     found: dict[tuple[int, Any, int], list[int]] = {}
@@ -252,7 +345,8 @@ def _merged(
     marks = {at: _undelayed(mark, delay) for at, mark in _passed(frames).items()}
     if len(channels) == 1:
         heard = _rising((piece.end, piece.watermark) for piece in channels[0])
-        heard[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
+        if END_OF_TIME not in heard.values():
+            heard[channels[0][-1].end if channels[0] else 0] = END_OF_TIME
         told = {at: mark for at, mark in heard.items() if delay is not None or mark == END_OF_TIME}
         assert marks == told, f"{node.name}: passed on the watermarks {marks}, not {told}"
         marks = heard
@@ -277,7 +371,7 @@ def _delay(node: NodePlan) -> int | None:
     if node.program.stateful is None:
         return 0
     operator = node.program.operator(*node.input_schemas)
-    return operator.delay if isinstance(operator, Delaying) else 0
+    return operator.delay
 
 
 def _undelayed(mark: int, delay: int | None) -> int:

@@ -3,8 +3,7 @@
 from rewake.graph.plan.plan import InputPlan, NodePlan, OutputPlan, Plan
 from rewake.graph.query import Query
 from rewake.graph.stream import LoopStream, Stream
-from rewake.operators.session.window import session_window
-from rewake.operators.windows.specs import count_window, time_window
+from rewake.operators.windows.specs import count_window, session_window, time_window
 
 __all__ = [
     "InputPlan",

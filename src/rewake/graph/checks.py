@@ -11,15 +11,16 @@ import pyarrow as pa
 from rewake.graph.steps import Port
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.names import checked_name
+from rewake.model.near import no_column
 from rewake.model.schemas import difference
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.columns.keys import KeyColumn
+from rewake.operators.columns.plain import plain_schema
 from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
-from rewake.operators.expressions.compiler import no_column
 from rewake.operators.expressions.expression import expression
 from rewake.operators.fragment import FilterStep
 from rewake.operators.splitting import SplitStep
-from rewake.operators.stateless import DivertStep, StatelessStep, plain_schema
-from rewake.operators.windowed import WindowedSpec
+from rewake.operators.stateless import DivertStep, StatelessStep
 from rewake.operators.windows.specs import RunningWindow
 
 MAX_SHARDS = 256
@@ -53,7 +54,7 @@ def check_key(name: str, key: str, schema: pa.Schema) -> None:
         raise SchemaMismatch(f"step {name!r}: partition_by: {error}") from error
 
 
-def check_aggregate(name: str, spec: WindowedSpec, schema: pa.Schema) -> None:
+def check_aggregate(name: str, spec: AggregateSpec, schema: pa.Schema) -> None:
     """Refuse columns that are not there, with near names, and windows that nodes cannot keep."""
     columns = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     for column in columns:

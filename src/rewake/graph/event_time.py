@@ -23,10 +23,14 @@ from rewake.operators.aggregate.functions import AggregateFunction, First, Last,
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.resampling.operator import ResampleSpec
-from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.windows.specs import TimeWindow, behind_watermarks, goes_by_watermarks
+from rewake.operators.windows.specs import (
+    SessionWindow,
+    TimeWindow,
+    behind_watermarks,
+    goes_by_watermarks,
+)
 
 __all__ = ["carried_behind", "on_one_clock"]
 
@@ -107,16 +111,16 @@ def _lag_of_result(step: Step, column: str) -> Lag:
     match step.spec:
         case AggregateSpec(window=TimeWindow(size=size)) as spec:
             return _lag_of_window(step, spec, column, size)
+        case AggregateSpec(window=SessionWindow(gap=gap)) as spec:
+            found = _function(spec.aggregates, column)
+            if column == spec.window_columns[0] or isinstance(found, First | Min):
+                return None
+            return _lag_of_window(step, spec, column, gap)
         case AggregateSpec() as spec:
             found = _function(spec.aggregates, column)
             if found is None:
                 return _lag(step.inputs[0], column) if column in spec.by else ()
             return None if isinstance(found, First | Min) else _lag(step.inputs[0], found.column)
-        case SessionSpec(window=window) as spec:
-            found = _function(spec.aggregates, column)
-            if column == spec.window_columns[0] or isinstance(found, First | Min):
-                return None
-            return _lag_of_window(step, spec, column, window.gap)
         case SortSpec():
             return _lag(step.inputs[0], column)
         case JoinSpec() | ResampleSpec():
@@ -125,9 +129,7 @@ def _lag_of_result(step: Step, column: str) -> Lag:
     return ()
 
 
-def _lag_of_window(
-    step: Step, spec: AggregateSpec | SessionSpec, column: str, reach: str | int
-) -> Lag:
+def _lag_of_window(step: Step, spec: AggregateSpec, column: str, reach: str | int) -> Lag:
     """The end of a window is its event time; times of its tuples are within it."""
     if column == spec.window_columns[1]:
         return ()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rewake.graph.promised import AS_QUERY
 from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
 from rewake.operators.expressions.expression import expression
 from rewake.operators.join.operator import JoinSpec
-from rewake.recovery.approach import Approach, chosen_approach
+from rewake.recovery.approach import Approach
 
 if TYPE_CHECKING:
     from rewake.graph.stream import Stream, Value
@@ -35,7 +36,7 @@ def join(
     name: str | None = None,
     shards: int = 1,
     approach: Approach | None = None,
-    recover_within: str | None = None,
+    recover_within: str | None = AS_QUERY,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,
 ) -> Stream:
@@ -69,7 +70,7 @@ def join(
         right,
         name=name,
         shards=shards,
-        approach=chosen_approach(approach, recover_within, checkpoint_budget),
+        approach=left._chosen(approach, recover_within, checkpoint_budget),
         fragment=fragment,
         slack=slack,
     )

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rewake.graph.promised import AS_QUERY
 from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
-from rewake.recovery.approach import Approach, chosen_approach
+from rewake.recovery.approach import Approach
 
 if TYPE_CHECKING:
     from rewake.graph.stream import Columns, Stream
@@ -38,7 +39,7 @@ def process(
     name: str | None = None,
     shards: int = 1,
     approach: Approach | None = None,
-    recover_within: str | None = None,
+    recover_within: str | None = AS_QUERY,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,
 ) -> Stream:
@@ -55,7 +56,7 @@ def process(
     With `on_error="divert"` tuples it fails for go to an output of their own (`output("dead")`).
     """
     name = stream._named(name, Kind.PROCESS)
-    chosen = chosen_approach(approach, recover_within, checkpoint_budget)
+    chosen = stream._chosen(approach, recover_within, checkpoint_budget)
     if null_keys == "drop":
         stream, null_keys = stream._with_keys(name, listed(by)), "group"
     if not isinstance(output, pa.Schema):

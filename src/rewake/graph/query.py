@@ -14,7 +14,6 @@ description and runs nothing.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +21,8 @@ import pyarrow as pa
 from rewake.graph.checks import checked_shards
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.planning import make_plan
+from rewake.graph.plan.servers import checked_servers
+from rewake.graph.promised import RECOVER_WITHIN, approach_of_query
 from rewake.graph.showing.explain import explain
 from rewake.graph.showing.picture import picture
 from rewake.graph.steps import Carried, Graph, Kind, Port, Step
@@ -30,8 +31,8 @@ from rewake.model.connectors import Source, Watermarked
 from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
-from rewake.operators.stateless import plain_schema
-from rewake.recovery.approach import Approach, checked_approach, chosen_approach, default_approach
+from rewake.operators.columns.plain import plain_schema
+from rewake.recovery.approach import Approach, checked_approach
 
 __all__ = ["Query"]
 
@@ -41,7 +42,12 @@ class Query:
 
     `approach` is how its fragments recover unless a step says otherwise; by default continuous
     eventual checkpointing.  `recover_within`, such as "1s", is how long a crash may cost beyond the
-    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.
+    restart of a process; at most `checkpoint_budget` of the time is spent on keeping to it.  Who
+    says nothing is promised ten seconds, unless the approach leaves CHECKs by a rule of its own or
+    cannot promise; with None there are no CHECKs, and a crash may replay any amount of input.
+
+    `servers` is how many processes or Spark tasks share the nodes, at most one for each; unless it
+    is given, every node has one of its own.  It may change from start to start.
     """
 
     def __init__(
@@ -49,12 +55,13 @@ class Query:
         name: str,
         *,
         approach: Approach | None = None,
-        recover_within: str | None = None,
+        recover_within: str | None = RECOVER_WITHIN,
         checkpoint_budget: str | float = "5%",
+        servers: int | None = None,
     ) -> None:
         self.name = checked_name(name)
-        given = chosen_approach(approach, recover_within, checkpoint_budget)
-        self.approach = given or default_approach()
+        self.approach = approach_of_query(approach, recover_within, checkpoint_budget)
+        self.servers = checked_servers(servers)
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}
@@ -104,13 +111,37 @@ class Query:
         options = (shards, approach, fragment, idle_after)
         return self._begin(name, Kind.ENTRY, schema, *options, watermarks=watermarks)
 
-    def loop(self, name: str, schema: pa.Schema, *, shards: int = 1) -> LoopStream:
+    def loop(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        shards: int = 1,
+        watermarks: bool = False,
+        at_most: int = 100_000_000,
+    ) -> LoopStream:
         """A stream that will be closed with one made further down, by `close_with`.
 
         `shards` is what steps on it take over when they do not say; give that of the closing step.
+        With `watermarks` it is closed with one that carries them, and steps on it go by those of
+        the streams that enter.  What goes around beyond what fits into memory waits in logs; a step
+        that adds `at_most` tuples while there is no room for more ends the query.
         """
         schema = _checked_schema(name, schema)
-        step = Step(name, Kind.LOOP, (), schema, checked_shards(name, shards))
+        if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+            raise UsageError(
+                f"loop {name!r}: at_most is how many tuples may be added while there is no room, a "
+                f"whole number above 0, not {at_most!r}"
+            )
+        step = Step(
+            name,
+            Kind.LOOP,
+            (),
+            schema,
+            checked_shards(name, shards),
+            at_most=at_most,
+            carries=Carried.BY_ALL if watermarks else Carried.BY_NONE,
+        )
         return LoopStream(self, Port(self.add(step)))
 
     def _begin(
@@ -193,7 +224,7 @@ class Query:
         """The query as it stands, as a value."""
         steps = tuple(self._steps.values())
         loops, streams, kept = dict(self._loops), dict(self._streams), dict(self._kept)
-        return Graph(self.name, self.approach, steps, loops, streams, kept)
+        return Graph(self.name, self.approach, steps, loops, streams, kept, self.servers)
 
     def plan(self) -> Plan:
         """The nodes that run it and the channels between them; raises when it is not complete."""
@@ -204,24 +235,18 @@ class Query:
         return explain(self.plan())
 
     def picture(self) -> str:
-        """The plan as a picture: a self-contained SVG."""
+        """The plan as a picture: the text of a Mermaid flowchart."""
         return picture(self.plan())
 
     def __repr__(self) -> str:
         return f"<Query {self.name!r}: {', '.join(self._steps) or 'no steps'}>"
 
-    def _repr_svg_(self) -> str | None:
-        try:
-            return self.picture()
-        except UsageError:
-            return None
-
-    def _repr_html_(self) -> str:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         # A notebook shows a query while it is being written, so it need not be complete.
         try:
-            return f'<div style="overflow-x:auto">{self.picture()}</div>'
+            return {"text/vnd.mermaid": self.picture(), "text/plain": self.explain()}
         except UsageError as error:
-            return f"<pre>{escape(repr(self))}\nnot complete: {escape(str(error))}</pre>"
+            return {"text/plain": f"{self!r}\nnot complete: {error}"}
 
 
 def _checked_schema(name: str, schema: Any) -> pa.Schema:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rewake.graph.promised import AS_QUERY
 from rewake.graph.steps import Kind
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.resampling.answers import Method
 from rewake.operators.resampling.operator import ResampleSpec
-from rewake.recovery.approach import Approach, chosen_approach
+from rewake.recovery.approach import Approach
 
 if TYPE_CHECKING:
     from rewake.graph.stream import Columns, Stream
@@ -36,7 +37,7 @@ def resample(
     name: str | None = None,
     shards: int = 1,
     approach: Approach | None = None,
-    recover_within: str | None = None,
+    recover_within: str | None = AS_QUERY,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,
 ) -> Stream:
@@ -66,7 +67,7 @@ def resample(
         at,
         name=values._named(name, Kind.RESAMPLE),
         shards=shards,
-        approach=chosen_approach(approach, recover_within, checkpoint_budget),
+        approach=values._chosen(approach, recover_within, checkpoint_budget),
         fragment=fragment,
     )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rewake.graph.promised import AS_QUERY
 from rewake.graph.steps import Kind
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.sorting.operator import SortSpec
-from rewake.recovery.approach import Approach, chosen_approach
+from rewake.recovery.approach import Approach
 
 if TYPE_CHECKING:
     from rewake.graph.stream import Columns, Stream
@@ -27,7 +28,7 @@ def bsort(
     name: str | None = None,
     shards: int = 1,
     approach: Approach | None = None,
-    recover_within: str | None = None,
+    recover_within: str | None = AS_QUERY,
     checkpoint_budget: str | float = "5%",
     fragment: str | None = None,
 ) -> Stream:
@@ -51,6 +52,6 @@ def bsort(
         spec,
         name=stream._named(name, Kind.SORT),
         shards=shards,
-        approach=chosen_approach(approach, recover_within, checkpoint_budget),
+        approach=stream._chosen(approach, recover_within, checkpoint_budget),
         fragment=fragment,
     )

@@ -127,6 +127,8 @@ class Step:
     split: SplitStep | None = None
     # By which of its inputs, or of those behind them, watermarks are carried.
     carries: Carried = Carried.BY_NONE
+    # Of a loop: how many tuples may be added to it while there is no room for more.
+    at_most: int = 0
     # What a filter, split or map computes, by result column ("" when it is not a column).
     computes: tuple[tuple[str, Computed], ...] = ()
 
@@ -149,6 +151,8 @@ class Graph:
     streams: dict[str, Port] = field(default_factory=dict)
     # How much of a stream is kept, where somebody said: for how long, and how many bytes.
     kept: dict[str, tuple[str | int | None, int | None]] = field(default_factory=dict)
+    # How many servers host its nodes; None: each node has one of its own.
+    servers: int | None = None
 
     def origin(self, port: Port) -> Port:
         """Where the tuples of a port come from: a loop is only a name for what closes it."""

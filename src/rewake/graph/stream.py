@@ -19,13 +19,16 @@ from rewake.graph.checks import (
     united_schema,
 )
 from rewake.graph.event_time import carried_behind, on_one_clock
-from rewake.graph.steps import FURTHER, LATE, Kind, Port, Step
+from rewake.graph.promised import AS_QUERY, approach_of_step
+from rewake.graph.steps import FURTHER, LATE, Carried, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.stream_event import no_tuples
 from rewake.model.units import check_duration
 from rewake.operators.aggregate.functions import AggregateFunction, asked_for, listed
+from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.columns.plain import plain_schema
 from rewake.operators.expressions.expression import (
     ArrowFunction,
     BatchFunction,
@@ -34,9 +37,8 @@ from rewake.operators.expressions.expression import (
 )
 from rewake.operators.fragment import FilterStep, MapStep
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.stateless import plain_schema
-from rewake.operators.windowed import Window, windowed
-from rewake.recovery.approach import Approach, checked_approach, chosen_approach
+from rewake.operators.windows.specs import Window
+from rewake.recovery.approach import Approach, checked_approach
 
 if TYPE_CHECKING:
     from rewake.graph.query import Query
@@ -266,7 +268,7 @@ class Stream:
         name: str | None = None,
         shards: int = 1,
         approach: Approach | None = None,
-        recover_within: str | None = None,
+        recover_within: str | None = AS_QUERY,
         checkpoint_budget: str | float = "5%",
         fragment: str | None = None,
     ) -> Stream:
@@ -279,7 +281,7 @@ class Stream:
         for this step alone.
         """
         name = self._named(name, Kind.AGGREGATE)
-        approach = chosen_approach(approach, recover_within, checkpoint_budget)
+        approach = self._chosen(approach, recover_within, checkpoint_budget)
         keys = listed(by)
         if null_keys == "drop":
             self, null_keys = self._with_keys(name, keys), "group"  # noqa: PLW0642
@@ -288,7 +290,7 @@ class Stream:
                 count, functions,
                 avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
             )  # fmt: skip
-            spec = windowed(
+            spec = AggregateSpec(
                 keys,
                 window,
                 asked,
@@ -438,6 +440,12 @@ class Stream:
             **self._options(name, shards, approach, fragment, None),
         )
 
+    def _chosen(
+        self, approach: Approach | None, recover_within: str | None, budget: str | float
+    ) -> Approach | None:
+        """How a step recovers; None: as the query does."""
+        return approach_of_step(self._query.approach, approach, recover_within, budget)
+
     def _named(self, name: str | None, kind: Kind) -> str:
         return self._query.free_name(kind) if name is None else checked_name(name)
 
@@ -493,6 +501,11 @@ class LoopStream(Stream):
         problem = ports_differ(self._port, port)
         if problem:
             raise SchemaMismatch(f"loop {loop.name!r} cannot be closed: {problem}")
+        if loop.carries is Carried.BY_ALL and port.carries is not Carried.BY_ALL:
+            raise UsageError(
+                f"loop {loop.name!r} is said to carry watermarks, but {port.name!r} does not: let "
+                "all that enters carry them, or leave watermarks out"
+            )
         self._query.close_loop(loop, port)
 
 

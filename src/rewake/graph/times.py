@@ -20,10 +20,8 @@ from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.resampling.operator import ResampleSpec
-from rewake.operators.session.operator import SessionSpec
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.stateful import StatefulSpec
-from rewake.operators.windows.specs import TimeWindow
 
 __all__ = ["clock_columns", "described_time", "order_columns", "retention_of", "time_of"]
 
@@ -37,9 +35,7 @@ _MACHINE_TIME: Final = pa.timestamp("ms", "UTC")
 def clock_columns(spec: StatefulSpec) -> tuple[str, ...]:
     """By input: the column that moves the step's clock; none: only what it is told does."""
     match spec:
-        case AggregateSpec(time=str(time)) | SessionSpec(time=str(time)):
-            return (time,)
-        case ProcessSpec(time=str(time)):
+        case AggregateSpec(time=str(time)) | ProcessSpec(time=str(time)):
             return (time,)
         case JoinSpec(time=times):
             return times
@@ -55,7 +51,7 @@ def order_columns(spec: StatefulSpec) -> tuple[str, ...]:
 
     Windows that count tuples close when they are full, whatever time it is.
     """
-    counts = isinstance(spec, AggregateSpec) and not isinstance(spec.window, TimeWindow)
+    counts = isinstance(spec, AggregateSpec) and not spec.by_time
     return () if counts else clock_columns(spec)
 
 

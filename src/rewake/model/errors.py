@@ -159,6 +159,10 @@ class ArithmeticOverflow(OperatingFault):
     """A sum or average left the range of its type; the turn that caused it was not recorded."""
 
 
+class LoopGrows(OperatingFault):
+    """More and more tuples go around in a loop of a query."""
+
+
 class Unavailable(OperatingFault):
     """A system outside does not answer for now.  Nothing is lost; ask again after a while."""
 

@@ -11,7 +11,17 @@ from typing import Any
 
 from rewake.log.frame import TurnRecord
 from rewake.model.stream_event import StreamEvent
-from rewake.node.messages import Ack, Address, Begins, Packet, Refused, Subscribe
+from rewake.node.messages import (
+    Ack,
+    Address,
+    Begins,
+    Follow,
+    InSync,
+    Packet,
+    Refused,
+    Subscribe,
+)
+from rewake.recovery.driven import Say, Vouch, Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class Dial:
 
     link: int
     address: Address
-    message: Subscribe
+    message: Subscribe | Follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +173,13 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
-class KillAttempt:
-    """End the process of an attempt that is silent, so that its place is free for the next one.
+class KillServer:
+    """End the process of a server that is silent, so that its place is free for the next one.
 
-    `pid` is what the attempt has said: the host kills it only if it is at the other end of the
-    connection.
+    `pid` is what it has said: the host kills it only if it is at the other end of the connection.
     """
 
-    node: str
+    nodes: tuple[str, ...]
     pid: int
     connection: int
 
@@ -186,6 +195,16 @@ class EndQuery:
     misfit: bool = False
 
 
+# --- of an approach with several places ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Say something to the coordinator."""
+
+    message: InSync
+
+
 NodeCommand = (
     Append
     | Connect
@@ -199,8 +218,11 @@ NodeCommand = (
     | Trim
     | Finish
     | Remember
+    | Say
+    | Vouch
+    | Wake
 )
-LinkCommand = Dial | Tell | HangUp | Rest
+LinkCommand = Dial | Tell | HangUp | Rest | Announce
 # What a host performs for a node and its links.
 HostCommand = NodeCommand | LinkCommand
-CoordinatorCommand = Persist | Tell | HangUp | KillAttempt | EndQuery
+CoordinatorCommand = Persist | Tell | HangUp | KillServer | EndQuery

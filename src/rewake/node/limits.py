@@ -14,12 +14,14 @@ class NodeLimits:
     `window_bytes`: in flight to one subscriber.  `queue_bytes`: in memory per output.
     `pending_bytes`, `pending_frames`: appended and not yet durable.  `input_bytes`: arrived and
     waiting per channel.
+    `retained_bytes`: in memory per output that stays there until no node can ask for it again.
     `lag_tuples`: how far a connected subscriber may fall behind before the node waits for it;
     `backlog_tuples`: the same for one that is gone (its tuples wait in the log).
     """
 
     window_bytes: int = 8 * _MIB
     queue_bytes: int = 16 * _MIB
+    retained_bytes: int = 512 * _MIB
     pending_bytes: int = 64 * _MIB
     pending_frames: int = 4096
     input_bytes: int = 8 * _MIB

@@ -15,6 +15,7 @@ from typing import Any
 
 from rewake.log.files.lineage import Lineage, LogRecord
 from rewake.log.frame import Buffer
+from rewake.model.errors import UsageError
 
 Address = tuple[str, int]
 
@@ -122,6 +123,37 @@ class Peek:
     node: str
 
 
+# --- between the places of a node ----------------------------------------------------------------
+
+MAX_WORDS_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """A place of a node stands by, and connects to where the node runs.
+
+    `epoch` is its own: of two attempts at one place only the later is heard.
+    """
+
+    node: str
+    place: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What places of a node say to each other; only the node's approach knows what it means."""
+
+    words: Buffer
+
+    def __post_init__(self) -> None:
+        if len(self.words) > MAX_WORDS_BYTES:
+            raise UsageError(
+                f"an approach tells another place {len(self.words)} bytes at once; the limit is "
+                f"{MAX_WORDS_BYTES}: say it in several messages"
+            )
+
+
 # --- with the coordinator ------------------------------------------------------------------------
 
 
@@ -135,22 +167,31 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """An attempt to run a node has started."""
+    """An attempt to run a node has started, on a server; one says this for each of its nodes."""
 
     node: str
     address: Address
     pid: int = 0
     host: str = ""
+    # The server's name; the node's own when it has a server of its own.
+    server: str = ""
+    # Which of the processes that the node may run in.
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Run with this epoch; all lower ones are fenced.  `log`: what is known of the node's log."""
+    """Run with this epoch; all lower ones are fenced.  `log`: what is known of the node's log.
+
+    `standby`: do not run the node, but stand by where it runs; who does so may be welcomed again,
+    to run it.
+    """
 
     node: str
     epoch: int
     peers: dict[str, Peer] = field(default_factory=dict)
     log: LogRecord | None = None
+    standby: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +200,28 @@ class PeerMoved:
 
     node: str
     peer: Peer | None
+
+
+@dataclass(frozen=True, slots=True)
+class InSync:
+    """A node says of a place that stands by: it holds all that it takes to go on.
+
+    `epoch` is the node's, `standby` that of the attempt at the place.
+    """
+
+    node: str
+    epoch: int
+    place: int
+    standby: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLost:
+    """An attempt that stood by is gone and will never run the node; nothing need wait for it."""
+
+    node: str
+    place: int
+    standby: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +258,17 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The query ends: make durable what there is, close, leave."""
+    """The query ends, for all nodes of a server: make durable what there is, close, leave."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A later attempt runs this node: leave at once, write nothing."""
+    """A later attempt runs this node: the whole server leaves at once, and writes nothing."""
 
     epoch: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,12 @@ from typing import Any
 from rewake.graph.plan.plan import NodePlan
 from rewake.log.files.lineage import Lineage
 from rewake.log.frame import Frame
-from rewake.model.errors import UsageError
+from rewake.model.errors import LoopGrows, UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.input_merge import InputMerge, Taken
 from rewake.node.channels.origins import SILENT, Origins, SinkOrigins
 from rewake.node.channels.producers import Note, Producers
+from rewake.node.channels.rounds import NO_TOKEN, Rounds
 from rewake.node.channels.silence import Silence
 from rewake.node.channels.subscriptions import Subscriptions
 from rewake.node.commands import Connect, Finish, NodeCommand
@@ -36,8 +37,6 @@ from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
-from rewake.operators.stateful import by_machine_clock
-from rewake.recovery.approach import Foretelling
 from rewake.recovery.promises.rates import RecoveryRates
 
 NO_LOG_YET = LogSoFar()
@@ -64,15 +63,18 @@ class Node:
         frames = iter(past.frames)
         self.recovery = kind.rebuild(plan, _noting(frames, seen))
         operator = None if self.recovery is None else self.recovery.operator
-        self._clocked = by_machine_clock(operator)
+        # The operator, if it goes by the clock of the machine.
+        self._clocked = operator if operator is not None and operator.clocked else None
         self.merge = self._merge(kind)
         # An entry's: who writes.
         self.producers: Producers | None = None
         if any(each.produced for each in plan.inputs):
             (schema,) = plan.input_schemas
-            self.producers = Producers(self.merge, schema, logs=plan.logs)
+            self.producers = Producers(self.merge, schema, logs=kind.repeats)
         starts = self.merge.recover(seen, 0 if self.recovery is None else self.recovery.position)
         self.outputs = self._outputs(kind, past)
+        if self.merge.rounds is not None and self.merge.rounds.token != NO_TOKEN:
+            self.outputs.tell(self.merge.rounds.token.packed())
         ends = (self.merge, self.outputs, self.producers)
         self._shell = Shell(plan, epoch, self.limits, *ends, self.recovery, starts)
         self.protocol = kind(self._shell, past)
@@ -84,6 +86,8 @@ class Node:
         self._held: Taken | None = None
         self._note: Note | None = None
         self._finished = False
+        # Tuples that were added to what goes around while there was no room for more.
+        self._added = 0
         self._silence = Silence()
         self._lateness = Lateness(plan.program, 0 if operator is None else operator.late_tuples)
 
@@ -110,13 +114,18 @@ class Node:
         return cls(plan, epoch, past, limits=limits, origins=origins)
 
     def _merge(self, kind: type[Protocol]) -> InputMerge:
-        inputs = self.plan.inputs
+        inputs, cycle = self.plan.inputs, self.plan.cycle
+        # Who makes its output again from its input passes on what it hears, tokens too.
+        takes_part = cycle is not None and kind.repeats
         return InputMerge(
             [each.schema for each in inputs],
             [each.port for each in inputs],
             late=[each.late for each in inputs],
             clocked=self._clocked is not None,
             repeats=kind.repeats,
+            rounds=Rounds(inputs, cycle.heads) if cycle is not None and takes_part else None,
+            inside=[each.inside for each in inputs],
+            around=[each.around for each in inputs],
         )
 
     def _outputs(self, kind: type[Protocol], past: LogSoFar) -> Subscriptions:
@@ -190,8 +199,16 @@ class Node:
 
     @property
     def ready(self) -> bool:
-        """Whether output may be produced; then `work` takes a turn if there is input."""
-        return self.protocol.has_room and self.outputs.has_room
+        """Whether output may be produced; then `work` takes a turn if there is input.
+
+        On a cycle those who read may be waiting for us: what goes around is always taken, and what
+        it gives waits in the log.
+        """
+        return self.protocol.has_room and (self.outputs.has_room or self._on_cycle)
+
+    @property
+    def _on_cycle(self) -> bool:
+        return self.merge.rounds is not None
 
     def work(self, now_ms: float, wall_ms: float | None = None) -> list[NodeCommand]:
         """Take one turn; nothing when no input has arrived or there is no room for output.
@@ -203,19 +220,33 @@ class Node:
         """
         if not self.ready:
             return []
-        taken = self._held or self.merge.take(self._tick_due(wall_ms))
+        room = self.outputs.has_room
+        taken = self._held or self.merge.take(self._tick_due(wall_ms), inside=not room)
         if taken is None:
             return self._perhaps_finish()
         if self._held is None:
             self._shell.tuples_in += taken.there.batch.num_rows
             self._held = taken
             self._note = None if self.producers is None else self.producers.taken()
+        before = self._shell.tuples_out
         commands = self.protocol.turn(taken, now_ms, self._note)
+        self._added = 0 if room else self._added + self._shell.tuples_out - before
+        self._check_growth()
         self._held = None
         self.turns += 1
         if taken.channel is not None:
             commands += self.protocol.acknowledge(taken.channel)
         return commands + self._perhaps_finish()
+
+    def _check_growth(self) -> None:
+        cycle = self.plan.cycle
+        if cycle is not None and self._added > cycle.at_most:
+            raise LoopGrows(
+                f"node {self.plan.name!r} has added {self._added:,} tuples to its loop while there "
+                f"was no room for more, and at most {cycle.at_most:,} are allowed: what goes "
+                "around does not get less; let the steps on the loop drop tuples in the end, or "
+                "raise at_most of the loop"
+            )
 
     def _tick_due(self, wall_ms: float | None) -> int | None:
         """What the fragment must hear of the clock now: before input, and when a timer is due.
@@ -260,6 +291,24 @@ class Node:
                 not self.merge.announced_end(channel)
             ):
                 (self.producers or self.merge).fell_silent(channel)
+
+    def woke(self, now_ms: float) -> list[NodeCommand]:
+        """What a `Wake` asked for is due."""
+        return self.protocol.woke(now_ms) + self._perhaps_finish()
+
+    # --- other places of this node -----------------------------------------------------------
+
+    def joined(self, place: int) -> list[NodeCommand]:
+        """Another place can be told something."""
+        return self.protocol.joined(place) + self._perhaps_finish()
+
+    def left(self, place: int) -> list[NodeCommand]:
+        """Another place is gone and will never be promoted: the coordinator says so."""
+        return self.protocol.left(place) + self._perhaps_finish()
+
+    def heard(self, place: int, words: bytes) -> list[NodeCommand]:
+        """Another place says something.  Raises BadPeer when it makes no sense."""
+        return self.protocol.heard(place, words) + self._perhaps_finish()
 
     # --- the end of a finite stream ----------------------------------------------------------
 
@@ -307,14 +356,9 @@ class Node:
     @property
     def replay_tuples(self) -> int:
         """How many positions are still to be replayed."""
-        if self.foretelling is None:
+        if self.recovery is None:
             return 0
-        return max(self.foretelling.replay_through + 1 - self.merge.position, 0)
-
-    @property
-    def foretelling(self) -> Foretelling | None:
-        """Its recovery, if that knows beforehand what a crash would cost."""
-        return self.recovery if isinstance(self.recovery, Foretelling) else None
+        return max(self.recovery.replay_through + 1 - self.merge.position, 0)
 
     def early(self) -> Packet:
         """What open windows come to so far; it starts at the input position, and is no output."""

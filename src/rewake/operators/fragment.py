@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from rewake.model.errors import UsageError
 from rewake.operators.classes import OperatorClass
+from rewake.operators.columns.plain import plain_batch, plain_schema
 from rewake.operators.shuffle import Shuffle
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import (
@@ -30,7 +31,6 @@ from rewake.operators.stateful import (
     LATE_PORT,
     RESULTS_PORT,
     Emissions,
-    Foreseeing,
     Outcome,
     StatefulOperator,
     StatefulSpec,
@@ -44,8 +44,6 @@ from rewake.operators.stateless import (
     divide_by_steps,
     least_class,
     must_log,
-    plain_batch,
-    plain_schema,
     schema_after,
 )
 from rewake.operators.stepped import SteppedOperator, check_room
@@ -208,8 +206,6 @@ class FragmentProgram:
 
     def early(self, operator: StatefulOperator) -> pa.RecordBatch | None:
         """What open parts come to so far, as results of the fragment; `UsageError` if unknown."""
-        if not isinstance(operator, Foreseeing):
-            raise UsageError("only windows that are still open have early results")
         batch = operator.early()
         return None if batch is None else plain_batch(apply_steps(self.after, batch))
 

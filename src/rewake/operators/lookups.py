@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from rewake.model.connectors import Lookup, LookupReader
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.near import no_column
 from rewake.model.stream_event import no_tuples
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Int64s
-from rewake.operators.expressions.compiler import no_column
 
 __all__ = ["HOW", "LookupStep", "distinct_rows"]
 

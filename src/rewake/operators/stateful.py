@@ -3,19 +3,27 @@
 An operator's state is a set of open *parts* (windows, panes, keys) that can be snapshotted and
 restored independently, as columns.  A part has a slot (a small number, used again after it ends)
 and an id (the position of the tuple that opened it, unique for ever).
+
+What most operators say alike is said here, so an operator has only what is its own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from dataclasses import MISSING, fields
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.stream_event import StreamEvent
+from rewake.model.errors import ReplayMismatch, SchemaMismatch, UsageError
+from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.plain import plain_schema
+from rewake.operators.columns.values import check_clocks
+from rewake.operators.dead_letters import DEAD, dead_schema, diverts
 
 # (output number, tuples); outputs without tuples are left out.
 Emissions = Sequence[tuple[int, pa.RecordBatch]]
@@ -69,14 +77,22 @@ class StoredParts(NamedTuple):
         return rows
 
 
-class StatefulOperator(Protocol):
-    """An operator that recovery approaches can drive."""
+class StatefulOperator(ABC):
+    """An operator that recovery approaches can drive.
+
+    `schemas` are the columns of its inputs, as they come.
+    """
 
     output_schema: pa.Schema
 
-    @property
-    def late_tuples(self) -> int:
-        """How many tuples came too late for their parts."""
+    def __init__(self, *schemas: pa.Schema) -> None:
+        self.schemas = list(schemas)
+        # How many tuples came too late for their parts.
+        self.late_tuples = 0
+        # While replaying, by slot: the last position a restored part has seen.
+        self._applied = NO_IDS
+
+    # --- what the host may know --------------------------------------------------------------
 
     @property
     def divisible(self) -> bool:
@@ -85,54 +101,7 @@ class StatefulOperator(Protocol):
         Not so where steps before the state leave tuples out: which positions the others have then
         depends on the whole stream event, and it must be replayed as it came.
         """
-
-    @property
-    def open_parts(self) -> int:
-        """How many parts are open: N (CEC II.B)."""
-
-    @property
-    def clock(self) -> int:
-        """The event-time clock, `NO_TIME` before it has started."""
-
-    @property
-    def opened_at(self) -> Int64s:
-        """By slot: the id of the open part, or -1."""
-
-    def process(self, event: StreamEvent) -> Outcome:
-        """Apply a stream event; what it opened, closed and emitted."""
-
-    def punctuate(self, position: int, watermark: int) -> Outcome:
-        """Apply a watermark that comes before the tuple at `position`, without tuples."""
-
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open parts."""
-
-    def opening_columns(self, slots: Array) -> list[Array]:
-        """What identifies parts that have just opened; their state is that of no tuples."""
-
-    def snapshot_columns(self, slots: Array) -> list[Array]:
-        """The whole state of parts."""
-
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
-        """Take these parts as the open ones of a new operator; their slots, openings first."""
-
-    def replay(self, event: StreamEvent) -> int:
-        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
-
-    def end_replay(self) -> None:
-        """All restored parts are up to date: from here on, `process`."""
-
-
-def open_slots(operator: StatefulOperator) -> Int32s:
-    """The slots of all open parts, in ascending order."""
-    return np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
-
-
-@runtime_checkable
-class Delaying(Protocol):
-    """What an operator says besides whose results may be older than the time it has seen."""
+        return True
 
     @property
     def delay(self) -> int | None:
@@ -140,42 +109,140 @@ class Delaying(Protocol):
 
         Whoever comes next is told of time only so far behind.
         """
-
-
-@runtime_checkable
-class Clocked(Protocol):
-    """What an operator says besides that may go by the clock of the machine.
-
-    That comes to it as input, in ticks (`StreamEvent.tick`): so it comes again when input does.
-    """
+        return 0
 
     @property
     def clocked(self) -> bool:
-        """Whether it does; its `clock` then is the last tick, in milliseconds since 1970."""
+        """Whether it goes by the clock of the machine, which comes as input (`StreamEvent.tick`).
+
+        Its `clock` then is the last tick, in milliseconds since 1970.
+        """
+        return False
 
     @property
     def alarm(self) -> int:
-        """When it must hear of time though nothing else has come."""
+        """When it must hear of the machine's time though nothing else has come."""
+        return END_OF_TIME
+
+    def early(self) -> pa.RecordBatch | None:
+        """The results of all open parts as they stand; they go on as if nothing was asked."""
+        raise UsageError("only windows that are still open have early results")
+
+    @property
+    @abstractmethod
+    def open_parts(self) -> int:
+        """How many parts are open: N (CEC II.B)."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> int:
+        """The event-time clock, `NO_TIME` before it has started."""
+
+    @property
+    @abstractmethod
+    def opened_at(self) -> Int64s:
+        """By slot: the id of the open part, or -1."""
+
+    def ids_of(self, slots: Array) -> Int64s:
+        """Ids of open parts."""
+        return self.opened_at[slots]
+
+    # --- turns -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def process(self, event: StreamEvent) -> Outcome:
+        """Apply a stream event; what it opened, closed and emitted."""
+
+    def punctuate(self, position: int, watermark: int) -> Outcome:
+        """Apply a watermark that comes before the tuple at `position`, without tuples."""
+        return self.process(StreamEvent(position, no_tuples(self.schemas[0]), watermark))
+
+    def check_schema(self, event: StreamEvent, what: str = "the operator") -> None:
+        """Refuse a stream event of other columns."""
+        schema, expected = event.batch.schema, self.schemas[event.port]
+        if schema is not expected and not schema.equals(expected):
+            raise SchemaMismatch(
+                f"the stream event at position {event.position} has columns {_described(schema)}, "
+                f"but {what} was built for {_described(expected)}"
+            )
+        # Equal schemas need not be compared again while batches share one.
+        self.schemas[event.port] = schema
+
+    # --- footprints --------------------------------------------------------------------------
+
+    @abstractmethod
+    def opening_columns(self, slots: Array) -> list[Array]:
+        """What identifies parts that have just opened; their state is that of no tuples."""
+
+    @abstractmethod
+    def snapshot_columns(self, slots: Array) -> list[Array]:
+        """The whole state of parts."""
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def restore(
+        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
+    ) -> Int32s:
+        """Take these parts as the open ones of a new operator; their slots, openings first."""
+        assert self.open_parts == 0, "only a new operator can be restored"
+        check_clocks(clock)
+        self.late_tuples = late_tuples
+        slots = self._take_back(openings, snapshots, clock)
+        self._applied = np.zeros(self.opened_at.size, np.int64)
+        self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
+        return slots
+
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
+        """As `restore`, which has checked the clock and takes over what all operators know."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def replay(self, event: StreamEvent) -> int:
+        """Apply a stream event again to restored parts that have not seen it; emits nothing."""
+
+    def end_replay(self) -> None:
+        """All restored parts are up to date: from here on, `process`."""
+        wrong = self._finish_replay()
+        self._applied = NO_IDS
+        if wrong.size:
+            raise ReplayMismatch(
+                f"{wrong.size} open parts do not hold what the log says they must, the first of "
+                f"them opened by the tuple at position {int(self.ids_of(wrong).min())}: the input "
+                "that was replayed is not the input the log was written from; replay the original "
+                "stream, in its order"
+            )
+
+    def _finish_replay(self) -> Array:
+        """Do what is left to do; the slots of parts that cannot be right."""
+        raise NotImplementedError
 
 
-def by_machine_clock(operator: object) -> Clocked | None:
-    """The operator, if it goes by the clock of the machine."""
-    return operator if isinstance(operator, Clocked) and operator.clocked else None
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{each.name}: {each.type}" for each in schema) or "none"
 
 
-class KeyedOperator(StatefulOperator, Protocol):
+def open_slots(operator: StatefulOperator) -> Int32s:
+    """The slots of all open parts, in ascending order."""
+    return np.flatnonzero(operator.opened_at >= 0).astype(np.int32)
+
+
+class KeyedOperator(StatefulOperator):
     """An operator each of whose parts belongs to one key: it can be divided into shards."""
 
-    # The columns of late tuples.
-    late_schema: pa.Schema
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        # The columns of late tuples.
+        self.late_schema = plain_schema(schema)
 
     @property
     def input_schema(self) -> pa.Schema:
         """The columns of stream events."""
+        return self.schemas[0]
 
     @property
     def columns_read(self) -> Sequence[str]:
         """The columns of stream events that make a difference, in the schema's order."""
+        return list(self.input_schema.names)
 
     @property
     def any_order(self) -> bool:
@@ -183,6 +250,7 @@ class KeyedOperator(StatefulOperator, Protocol):
 
         Results then come in the order in which keys do.
         """
+        return False
 
     @property
     def short_order(self) -> str | None:
@@ -190,6 +258,7 @@ class KeyedOperator(StatefulOperator, Protocol):
 
         None: parts take as few in the order in which they opened.
         """
+        return None
 
     @property
     def results_of_parts(self) -> Callable[[Int32s], pa.RecordBatch] | None:
@@ -197,55 +266,84 @@ class KeyedOperator(StatefulOperator, Protocol):
 
         None: they do not.
         """
+        return None
 
+    @abstractmethod
     def keys_in(self, slots: Array) -> list[pa.Array]:
         """The keys of open parts, a column for each key column."""
 
+    @abstractmethod
     def common_clock(self, clocks: Sequence[int]) -> int:
         """The clock under which parts of shards with these clocks go on together."""
 
 
-@runtime_checkable
-class Foreseeing(Protocol):
-    """What an operator offers besides that can say what its open parts come to so far."""
+class StatefulSpec(ABC):
+    """What a stateful step computes, as a value: part of a query, of its plan and of its logs.
 
-    def early(self) -> pa.RecordBatch | None:
-        """The results of all open parts as they stand; they go on as if nothing was asked."""
-
-
-class StatefulSpec(Protocol):
-    """What a stateful step computes, as a value: part of a query, of its plan and of its logs."""
+    A spec is a frozen dataclass.
+    """
 
     # What it is called in plans and logs.
     kind: ClassVar[str]
 
     @property
+    @abstractmethod
     def operator_class(self) -> OperatorClass:
         """What a restart from nothing would do to its output."""
 
     @property
     def route_late(self) -> bool:
         """Whether late tuples are emitted on an output of their own."""
+        return False
+
+    @property
+    def on_error(self) -> str:
+        """What becomes of tuples that a function fails for: "stop", or "divert"."""
+        return "stop"
 
     @property
     def further_outputs(self) -> Sequence[str]:
         """Names of outputs besides results and late tuples, in the order of their ports."""
-
-    def keys(self, port: int) -> tuple[str, ...]:
-        """The columns by which an input is divided among shards; none: it cannot be divided."""
-
-    def operator(self, *schemas: pa.Schema) -> StatefulOperator:
-        """A new operator for inputs of these columns; raises when they do not fit."""
+        return (DEAD,) if diverts(self.on_error) else ()
 
     def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
         """The columns of one of the further outputs."""
+        if output not in self.further_outputs:
+            have = ", ".join(map(repr, self.further_outputs)) or "none but its results"
+            raise UsageError(f"this {self.kind} has no output {output!r}; it has {have}")
+        return self._schema_of(output, *schemas)
+
+    def _schema_of(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
+        """The same of an output that there is: failing tuples with the error's text."""
+        return dead_schema(plain_schema(schemas[0]))
+
+    @property
+    def state_schema(self) -> pa.Schema | None:
+        """The columns of a part's state that a user has named: nobody else could read them."""
+        return None
+
+    @abstractmethod
+    def keys(self, port: int) -> tuple[str, ...]:
+        """The columns by which an input is divided among shards; none: it cannot be divided."""
+
+    @abstractmethod
+    def operator(self, *schemas: pa.Schema) -> StatefulOperator:
+        """A new operator for inputs of these columns; raises when they do not fit."""
 
     def describe(self) -> dict[str, Any]:
-        """All that decides its results but code, as JSON values."""
+        """All that decides its results but code, as JSON values; what is as usual is left out."""
+        described = {}
+        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+            value = getattr(self, each.name)
+            if each.default is MISSING or value != each.default:
+                described[each.name] = as_json(value)
+        return described
 
     def code(self) -> Sequence[Callable[..., Any]]:
         """The user's functions, whose code decides its results, too."""
+        return ()
 
+    @abstractmethod
     def words(self) -> Iterable[str]:
         """What it does, in a few short lines for people."""
 
@@ -254,12 +352,17 @@ class StatefulSpec(Protocol):
 
         Compiled functions of aggregates stay: they are arithmetic, and compiling takes time.
         """
+        return self
 
 
-@runtime_checkable
-class TypedState(Protocol):
-    """What a spec says besides whose parts keep columns that a user has named."""
-
-    @property
-    def state_schema(self) -> pa.Schema:
-        """Those columns: without them nobody else could read the state."""
+def as_json(value: Any) -> Any:
+    """A setting as JSON values: of what is computed its text, of a function its name."""
+    if hasattr(value, "describe"):
+        return value.describe()
+    if hasattr(value, "text"):
+        return value.text
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if callable(value):
+        return getattr(value, "__name__", "function")
+    return str(value) if isinstance(value, pa.DataType) else value

@@ -25,10 +25,18 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.classes import OperatorClass
-from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.arrays import Array, Int32s
+from rewake.operators.columns.plain import plain_batch
 from rewake.operators.dead_letters import FOR_A_TUPLE, dead_letters
 from rewake.operators.failing import failures
-from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
+from rewake.operators.stateful import (
+    FURTHER_PORTS,
+    NO_IDS,
+    NO_SLOTS,
+    Outcome,
+    StatefulOperator,
+    StoredParts,
+)
 
 ArrowFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
 # An `Expression`, or a function of a batch.
@@ -279,67 +287,32 @@ def _as_array(value: Any, rows: int) -> pa.Array:
     return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
 
 
-# --- batches that stand alone ----------------------------------------------------------------
-
-
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema without dictionaries: a batch in a frame or packet stands alone."""
-    if not any(pa.types.is_dictionary(each.type) for each in schema):
-        return schema
-    return pa.schema(
-        [
-            each.with_type(each.type.value_type) if pa.types.is_dictionary(each.type) else each
-            for each in schema
-        ]
-    )
-
-
-def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without dictionaries."""
-    schema = plain_schema(batch.schema)
-    if schema is batch.schema:
-        return batch
-    columns = [
-        column if column.type == each.type else column.cast(each.type)
-        for column, each in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 # --- a fragment without state ----------------------------------------------------------------
 
 
-class StatelessOperator:
+class StatelessOperator(StatefulOperator):
     """Steps as an operator without parts: N is always 0, and nothing has to be replayed.
 
     So an approach that logs records its results only, and recovers with T = tc.
     """
 
+    clock = NO_TIME
+    open_parts = 0
+    opened_at = NO_IDS
+
     def __init__(self, steps: Sequence[StatelessStep], schema: pa.Schema) -> None:
-        self.schema = schema
+        super().__init__(schema)
         self._steps = tuple(steps)
         self.output_schema = schema_after(steps, schema)
-        self.late_tuples = 0
-        self.clock = NO_TIME
 
     @property
     def divisible(self) -> bool:
         """Whether each tuple becomes exactly one."""
         return one_to_one(self._steps)
 
-    @property
-    def open_parts(self) -> int:
-        """None, ever."""
-        return 0
-
-    @property
-    def opened_at(self) -> Int64s:
-        """There are no slots."""
-        return NO_IDS
-
     def process(self, event: StreamEvent) -> Outcome:
         """Apply the steps; all that is left of the tuples are results."""
-        check_schema(event, self.schema)
+        self.check_schema(event)
         batch, dead = event.batch, None
         if batch.num_rows:
             batch, dead = divide_by_steps(self._steps, batch)
@@ -349,40 +322,25 @@ class StatelessOperator:
         others = () if dead is None else ((FURTHER_PORTS, dead),)
         return Outcome(results, None, NO_SLOTS, NO_IDS, NO_IDS, others=others)
 
-    def punctuate(self, position: int, watermark: int) -> Outcome:
-        """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
-
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open parts: there are none."""
-        assert slots.size == 0, "a part of an operator without parts"
-        return NO_IDS
-
     def opening_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
         """Nothing."""
         return []
 
-    def snapshot_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
-        """Nothing."""
-        return []
+    snapshot_columns = opening_columns
 
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
         """Take over the clock; there can be no parts."""
-        if openings.ids.size or snapshots.ids.size or late_tuples:
+        if openings.ids.size or snapshots.ids.size or self.late_tuples:
             raise DamagedFrame("the log has windows, but its operator has none: it is another's")
-        if clock != NO_TIME and not -TIME_LIMIT < clock <= TIME_LIMIT:
-            raise DamagedFrame(f"the log's event time {clock} is out of range")
         self.clock = clock
-        return np.zeros(0, np.int32)
+        return NO_SLOTS
 
     def replay(self, event: StreamEvent) -> int:  # noqa: ARG002
         """Nothing has to be brought up to date."""
         return 0
 
-    def end_replay(self) -> None:
-        """Nothing to check."""
+    def _finish_replay(self) -> Array:
+        return NO_SLOTS
 
 
 def one_to_one(steps: Sequence[StatelessStep]) -> bool:
@@ -437,13 +395,3 @@ def _naming(step: StatelessStep, batch: pa.RecordBatch, error: RewakeError) -> R
         f"{first}; it fails for {len(failing)} of {batch.num_rows} tuples, the first of which is "
         f"{values}; on_error='divert' sends such tuples elsewhere"
     )
-
-
-def check_schema(event: StreamEvent, schema: pa.Schema) -> None:
-    """Refuse a stream event of other columns."""
-    found = event.batch.schema
-    if found is not schema and not found.equals(schema):
-        raise SchemaMismatch(
-            f"the stream event at position {event.position} has columns {', '.join(found.names)}, "
-            f"but the fragment was built for {', '.join(schema.names)}"
-        )

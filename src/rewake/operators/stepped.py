@@ -7,17 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rewake.model.errors import UsageError
-from rewake.model.stream_event import END_OF_TIME, StreamEvent
+from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
-from rewake.operators.stateful import (
-    Clocked,
-    Delaying,
-    Foreseeing,
-    Outcome,
-    StatefulOperator,
-    StoredParts,
-)
-from rewake.operators.stateless import StatelessStep, apply_steps, check_schema, one_to_one
+from rewake.operators.stateful import Outcome, StatefulOperator, StoredParts
+from rewake.operators.stateless import StatelessStep, apply_steps, one_to_one
 
 __all__ = ["SteppedOperator", "check_room"]
 
@@ -33,20 +26,20 @@ def check_room(tuples: int, covered: int, steps: Sequence[StatelessStep]) -> Non
         )
 
 
-class SteppedOperator:
+class SteppedOperator(StatefulOperator):
     """`inner` behind steps, whose tuples get the last of their stream event's positions."""
 
     def __init__(
         self, steps: Sequence[StatelessStep], inner: StatefulOperator, schema: pa.Schema
     ) -> None:
         self.inner = inner
+        super().__init__(schema)
         self.output_schema = inner.output_schema
         self._steps = tuple(steps)
-        self._schema = schema
         self._one_to_one = one_to_one(steps)
 
     def _stepped(self, event: StreamEvent) -> StreamEvent:
-        check_schema(event, self._schema)
+        self.check_schema(event)
         batch = apply_steps(self._steps, event.batch)
         check_room(batch.num_rows, event.end - event.start, self._steps)
         return event.holding(batch)
@@ -64,33 +57,31 @@ class SteppedOperator:
         """Whether each tuple keeps its position, and the operator does not mind."""
         return self._one_to_one and self.inner.divisible
 
-    @property
-    def delay(self) -> int | None:
-        """How far its results may be behind the clock."""
-        return self.inner.delay if isinstance(self.inner, Delaying) else 0
-
-    @property
-    def clocked(self) -> bool:
-        """Whether it goes by the clock of the machine."""
-        return isinstance(self.inner, Clocked) and self.inner.clocked
-
-    @property
-    def alarm(self) -> int:
-        """When it must hear of time."""
-        return self.inner.alarm if isinstance(self.inner, Clocked) else END_OF_TIME
-
-    def early(self) -> pa.RecordBatch | None:
-        """What its open parts come to so far, if it can say."""
-        if not isinstance(self.inner, Foreseeing):
-            raise UsageError(f"{type(self.inner).__name__} has no early results")
-        return self.inner.early()
-
     # --- the rest is the operator's own ------------------------------------------------------
 
     @property
     def late_tuples(self) -> int:
         """How many tuples came too late."""
         return self.inner.late_tuples
+
+    @late_tuples.setter
+    def late_tuples(self, count: int) -> None:
+        self.inner.late_tuples = count
+
+    @property
+    def delay(self) -> int | None:
+        """How far its results may be behind the clock."""
+        return self.inner.delay
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it goes by the clock of the machine."""
+        return self.inner.clocked
+
+    @property
+    def alarm(self) -> int:
+        """When it must hear of time."""
+        return self.inner.alarm
 
     @property
     def open_parts(self) -> int:
@@ -106,6 +97,10 @@ class SteppedOperator:
     def opened_at(self) -> Int64s:
         """By slot: the id of the open part, or -1."""
         return self.inner.opened_at
+
+    def early(self) -> pa.RecordBatch | None:
+        """What its open parts come to so far, if it can say."""
+        return self.inner.early()
 
     def punctuate(self, position: int, watermark: int) -> Outcome:
         """Apply a watermark that comes before the tuple at `position`, without tuples."""

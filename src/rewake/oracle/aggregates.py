@@ -114,28 +114,9 @@ def _key(row: Row, by: Sequence[str]) -> tuple[Any, ...]:
     return tuple(row[name] for name in by)
 
 
-def aggregate(
-    stream: Iterable[Row | Punctuation],
-    *,
-    by: Sequence[str],
-    window: tuple[str, int, int],
-    functions: Sequence[Function],
-    time: str | None = None,
-    slack: int = 0,
-    timeout: int | None = None,
-    user: UserFunctions | None = None,
-) -> list[Row]:
-    """All results, in order; see `aggregate_with_late` for the late tuples too."""
-    return aggregate_with_late(
-        stream,
-        by=by,
-        window=window,
-        functions=functions,
-        time=time,
-        slack=slack,
-        timeout=timeout,
-        user=user,
-    )[0]
+def aggregate(stream: Iterable[Row | Punctuation], **asked: Any) -> list[Row]:
+    """All results, in order; see `aggregate_with_late` for the late tuples, and what is asked."""
+    return aggregate_with_late(stream, **asked)[0]
 
 
 def aggregate_with_late(

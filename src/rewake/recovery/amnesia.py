@@ -11,41 +11,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rewake.log.frame import Frame, TurnRecord
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import StatefulOperator
 from rewake.recovery.approach import (
+    Approach,
     Emit,
     Keeper,
+    Kept,
     Recovery,
+    Release,
     Turn,
     by_port,
-    changed_settings,
     register,
 )
 
 
 @register
 @dataclass(frozen=True)
-class Amnesia:
+class Amnesia(Approach):
     """Forget everything at a crash; costs nothing before it."""
 
     name: ClassVar[str] = "amnesia"
     keeper: ClassVar[Keeper] = Keeper.NOBODY
-    foretells: ClassVar[bool] = False
-    repeats_turns: ClassVar[bool] = False
-    allows_cycles: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, **settings: Any) -> Amnesia:
-        """There are none."""
-        return cls(**settings)
-
-    def settings(self) -> dict[str, Any]:
-        """None."""
-        return changed_settings(self)
+    retains: ClassVar[Kept] = Kept.NOWHERE
+    release: ClassVar[Release] = Release.AT_ONCE
 
     def build(
         self,
@@ -56,12 +48,8 @@ class Amnesia:
         """Start anew; whatever log there is, is ignored."""
         return Forgetting(operator, emit)
 
-    def late_tuples_in(self, frame: Frame) -> int:  # noqa: ARG002
-        """Nobody has counted."""
-        return 0
 
-
-class Forgetting:
+class Forgetting(Recovery):
     """One operator without fault tolerance.  Invariant: input before `position` is not needed."""
 
     def __init__(self, operator: StatefulOperator, emit: Emit = by_port) -> None:

@@ -60,9 +60,6 @@ _SAMPLE: Final = 4096
 _ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
-# --- kernels ---------------------------------------------------------------------------------
-
-
 @njit(cache=True, nogil=True)
 def _ranges(values):  # type: ignore[no-untyped-def]
     """Smallest and largest value, smallest and largest step; steps may wrap around."""
@@ -76,35 +73,6 @@ def _ranges(values):  # type: ignore[no-untyped-def]
         least = min(least, step)
         most = max(most, step)
     return smallest, largest, least, most
-
-
-@njit(cache=True, nogil=True)
-def _cut(values, base, steps, planes):  # type: ignore[no-untyped-def]
-    """Fill planes with what values, or their steps, are above the base; the first step is it."""
-    before = values[0] - base
-    count = len(planes)
-    for i in range(values.size):
-        rest = np.uint64(values[i] - base - (before if steps else 0))
-        before = values[i]
-        for j in range(count):
-            planes[j, i] = rest & np.uint64(255)
-            rest >>= np.uint64(8)
-
-
-@njit(cache=True, nogil=True)
-def _put(plane, place, rests):  # type: ignore[no-untyped-def]
-    shift = np.uint64(8 * place)
-    for i in range(plane.size):
-        rests[i] |= np.int64(np.uint64(plane[i]) << shift)
-
-
-@njit(cache=True, nogil=True)
-def _finish(rests, base, steps, first):  # type: ignore[no-untyped-def]
-    """Make values, in place, of what they or their steps are above the base."""
-    before = first - base
-    for i in range(rests.size):
-        rests[i] += base + (before if steps else 0)
-        before = rests[i]
 
 
 @njit(cache=True, nogil=True)
@@ -160,9 +128,13 @@ def _bytes(number: int) -> int:
 
 
 def _cut_above(values: Column, base: int, width: int, *, steps: bool) -> Column:
-    planes = np.empty((width, values.size), np.uint8)
-    _cut(values, base, steps, planes)
-    return planes
+    """Planes of what values, or their steps, are above the base; the first step is it."""
+    above = values - base
+    if steps:
+        above[0] = 0
+        np.subtract(values[1:], values[:-1], out=above[1:])
+        above[1:] -= base
+    return np.ascontiguousarray(above.view(np.uint8).reshape(-1, 8)[:, :width].T)
 
 
 def _entropies(planes: Column) -> float:
@@ -309,14 +281,16 @@ def _check_lengths(heads: list[_Head], place: int, size: int, most: int | None) 
 
 def _column(head: _Head, view: memoryview) -> Column:
     dtype = _DTYPES[head.code]
-    values = np.zeros(head.length, np.int64)
+    planes = np.zeros((head.length, 8), np.uint8)
     place = 0
     for number, size in enumerate(head.sizes):
-        plane = _plane(view[place : place + size], head.length)
-        _put(plane, number, values)
+        planes[:, number] = _plane(view[place : place + size], head.length)
         place += size
-    if head.length:
-        _finish(values, head.base, head.steps, head.first)
+    values = planes.view(np.int64).reshape(-1)
+    values += head.base
+    if head.steps:
+        values[0] = head.first
+        np.cumsum(values, out=values)
     if dtype.kind == "b" and values.size and not 0 <= int(values.min()) <= int(values.max()) <= 1:
         raise DamagedFrame("a packed boolean column holds a number that is no boolean")
     column: Column = values.astype(

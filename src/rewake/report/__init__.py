@@ -8,9 +8,8 @@
     page.write(Path("report.html"))
 
 What always holds: a page needs nothing but its own file (no script; no font, image or style from
-elsewhere; `external_references` finds what breaks this, and `Page.write` refuses it), and it reads
-on light and dark screens, on narrow ones and on paper.  Charts are SVG whose colours are variables
-of the page's style.
+elsewhere), and it reads on light and dark screens, on narrow ones and on paper.  Charts are SVG
+whose colours are variables of the page's style.
 
 `Raw` keeps what a run measured (Parquet and manifest.json) in `data_folder(page)`, beside the page,
 so that the page can be made again without running.
@@ -20,7 +19,6 @@ from rewake.report.charts import ChartMark, Limit, require_charts
 from rewake.report.facts import Facts, facts_now
 from rewake.report.page import Card, Cell, Page
 from rewake.report.raw import Raw, data_folder, find_data
-from rewake.report.references import external_references
 
 __all__ = [
     "Card",
@@ -31,7 +29,6 @@ __all__ = [
     "Page",
     "Raw",
     "data_folder",
-    "external_references",
     "facts_now",
     "find_data",
     "require_charts",

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from rewake.model.errors import UsageError
 
-Kind = Literal["line", "point", "bar", "step"]
-Scale = Literal["linear", "log", "symlog", "time"]
+Kind = Literal["line", "point", "bar"]
+Scale = Literal["linear", "log", "symlog"]
 
 _MOST_POINTS = 480  # of a line; more than the pixels it has cannot be seen
 _DOTTED = 60  # shorter lines also show their points
@@ -35,6 +35,7 @@ _FALLBACKS = (
 COLOURS = tuple(f"var(--series-{place}, {each})" for place, each in enumerate(_FALLBACKS, 1))
 # Words of marks that are close to each other are in rows, all above the chart; in pixels.
 _ROW, _ROWS, _LETTER, _AXIS = 15, 3, 7.0, 45
+_HEIGHT = 220
 _INK, _SOFT, _LINE = "var(--ink, #1d2433)", "var(--soft, #5b6475)", "var(--line, #dfe3ea)"
 _BAD = "var(--bad, #c0342b)"
 
@@ -74,9 +75,7 @@ def chart_spec(
     y_scale: Scale,
     marks: Sequence[ChartMark],
     limits: Sequence[Limit],
-    stacked: bool,
     width: int,
-    height: int,
 ) -> dict[str, Any]:
     """The specification of a chart of that width, for `svg_of`."""
     lines = _lines(data, x, y, series, as_category=kind == "bar")
@@ -104,7 +103,7 @@ def chart_spec(
         "scale": {"domain": names, "range": [COLOURS[n % len(COLOURS)] for n in range(len(names))]},
         "legend": {"title": None, "columns": max(1, width // 150)} if len(names) > 1 else None,
     }
-    if kind == "bar" and len(names) > 1 and not stacked:
+    if kind == "bar" and len(names) > 1:
         encoding["xOffset"] = {"field": "series", "sort": None}
         encoding["y"]["stack"] = None
     longest = max((len(line[0]) for line in lines.values()), default=0)
@@ -119,24 +118,18 @@ def chart_spec(
     return {
         "layer": layers,
         "width": width,
-        "height": height + above,
+        "height": _HEIGHT + above,
         "padding": {"top": 5, "bottom": 5, "left": 2, "right": 2},
         "autosize": {"type": "fit", "contains": "padding"},
     }
 
 
-def svg_of(spec: Any) -> str:
-    """Draw a Vega-Lite specification (a dict, or an altair chart) in the page's colours."""
+def svg_of(spec: dict[str, Any]) -> str:
+    """Draw a specification in the page's colours."""
     require_charts()
     import vl_convert  # noqa: PLC0415 (an extra, and slow to import)
 
-    given: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else spec.to_dict()
-    config = _config()
-    for name, value in given.get("config", {}).items():
-        both = isinstance(value, Mapping) and isinstance(config.get(name), Mapping)
-        config[name] = {**config[name], **value} if both else value
-    given["config"] = config
-    return str(vl_convert.vegalite_to_svg(given))
+    return str(vl_convert.vegalite_to_svg(spec | {"config": _config()}))
 
 
 def _config() -> dict[str, Any]:
@@ -212,15 +205,10 @@ def _points(name: str, line: _Line, y_scale: Scale) -> list[dict[str, Any]]:
     # What a scale cannot show is a gap, as are values that are not there.
     drawn = np.isfinite(values) & ((values > 0) | (y_scale != "log"))
     return [
-        {"x": _plain(across[at]), "y": float(f"{values[at]:.6g}") if drawn[at] else None,
+        {"x": across[at], "y": float(f"{values[at]:.6g}") if drawn[at] else None,
          "series": name}
         for at in _kept(values)
     ]  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can say; moments by their ISO text."""
-    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _kept(values: np.ndarray[Any, Any]) -> list[int]:
@@ -243,8 +231,6 @@ def _kept(values: np.ndarray[Any, Any]) -> list[int]:
 
 
 def _scale(kind: Scale, values: Sequence[Any]) -> dict[str, Any]:
-    if kind == "time":
-        return {"type": "temporal"}
     numbers = [abs(each) for each in values if isinstance(each, int | float)]
     most = max(numbers, default=0)
     # Thousands as 20k; below, no "500m" for a half.
@@ -284,8 +270,6 @@ def _mark(kind: Kind, longest: int) -> dict[str, Any]:
     if kind == "point":
         return {"type": "point", "filled": True, "size": 36}
     line: dict[str, Any] = {"type": "line", "strokeWidth": 1.6}
-    if kind == "step":
-        line["interpolate"] = "step-after"
     if longest <= _DOTTED:
         line["point"] = {"size": 24, "filled": True}
     return line

@@ -1,7 +1,7 @@
 """The page: parts are added from top to bottom, and `write` makes one HTML file of them.
 
-What always holds: text given by the caller is escaped, except SVG, which is checked; identifiers
-inside pictures are made unique, so that pictures do not take each other's clips and markers.
+What always holds: what the caller says is escaped, so nothing is loaded or run; nothing in a chart
+has an identifier, which that of another chart could be taken for.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ import pyarrow as pa
 from rewake.model.errors import UsageError
 from rewake.report.charts import ChartMark, Kind, Limit, Scale, chart_spec, svg_of
 from rewake.report.facts import Facts, facts_now
-from rewake.report.references import external_references
 from rewake.report.style import STYLE
 
 Tone = Literal["", "good", "bad", "soft"]
 
 # Letters stay readable on a phone only if the chart is drawn for it, not shrunk to it.
-_WIDE, _NARROW = 860, 340
+_WIDTHS = {"wide": 860, "narrow": 340}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class Page:
         self.command = command
         self.facts = facts if facts is not None else facts_now()
         self._parts: list[str] = []
-        self._pictures = 0
         if lead:
             self.text(lead, tone="soft")
 
@@ -129,38 +127,32 @@ class Page:
         y_scale: Scale = "linear",
         marks: Sequence[ChartMark] = (),
         limits: Sequence[Limit] = (),
-        stacked: bool = False,
-        height: int = 220,
         note: str = "",
     ) -> Page:
         """Add a chart of columns of `data`.
 
         `y` names one column, with `series` naming the one that tells lines apart, or several
         columns, each a line of that name.  `marks` are moments on x, `limits` levels of y.  Nulls
-        and NaN are gaps.  kind: line, point, bar (x is a category then) or step.
+        and NaN are gaps.  kind: line, point or bar (x is a category then).
         """
-        specs = [
-            chart_spec(
+        drawn = ""
+        for shape, width in _WIDTHS.items():
+            spec = chart_spec(
                 data, x=x, y=y, series=series, kind=kind, x_title=x_title, y_title=y_title,
-                x_scale=x_scale, y_scale=y_scale, marks=marks, limits=limits, stacked=stacked,
-                width=width, height=height,
-            )
-            for width in (_WIDE, _NARROW)
-        ]  # fmt: skip
-        return self._figure(title, [svg_of(spec) for spec in specs], note)
+                x_scale=x_scale, y_scale=y_scale, marks=marks, limits=limits, width=width,
+            )  # fmt: skip
+            drawn += f"<div class='{shape}'>{svg_of(spec)}</div>"
+        heading = f"<h3>{escape(title)}</h3>" if title else ""
+        self._parts.append(
+            f"<section>{heading}<figure class='chart scroll' role='img' "
+            f"aria-label='{escape(title or 'chart')}'>{drawn}</figure>{_note(note)}</section>"
+        )
+        return self
 
-    def vega(self, title: str, spec: Any, *, narrow: Any | None = None, note: str = "") -> Page:
-        """Add a Vega-Lite chart: a dict, or an altair chart; `narrow`: another for phones.
-
-        For what `chart` cannot draw.  Its fonts and grey tones follow the page's unless it says
-        otherwise.
-        """
-        specs = [each for each in (spec, narrow) if each is not None]
-        return self._figure(title, [svg_of(each) for each in specs], note)
-
-    def svg(self, title: str, svg: str, *, note: str = "") -> Page:
-        """Add a picture, e.g. `Query.picture()`; it may not load or run anything."""
-        return self._figure(title, [svg], note, picture=True)
+    def drawing(self, text: str) -> Page:
+        """Add text that is laid out by its letters, e.g. `Query.explain()`."""
+        self._parts.append(f"<pre class='scroll drawing' tabindex='0'>{escape(text)}</pre>")
+        return self
 
     def html(self) -> str:
         """The page as text."""
@@ -183,33 +175,11 @@ class Page:
     def write(self, path: Path) -> Path:
         """Write the page, whole or not at all; its path."""
         text = self.html()
-        outside = external_references(text)
-        if outside:
-            raise UsageError(
-                f"the report {self.title!r} would need more than its own file: "
-                f"{', '.join(outside[:5])}; put the content itself into the page"
-            )
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
         return path
-
-    def _figure(self, title: str, svgs: Sequence[str], note: str, *, picture: bool = False) -> Page:
-        both = len(svgs) > 1
-        drawn = []
-        for svg, kind in zip(svgs, ("wide", "narrow"), strict=False):
-            self._pictures += 1
-            own = _with_own_identifiers(svg, f"p{self._pictures}-")
-            drawn.append(f"<div class='{kind if both else 'only'}'>{own}</div>")
-        label = escape(title or "picture")
-        kind = "picture" if picture else "chart"
-        heading = f"<h3>{escape(title)}</h3>" if title else ""
-        self._parts.append(
-            f"<section>{heading}<figure class='{kind} scroll' role='img' aria-label='{label}'>"
-            f"{''.join(drawn)}</figure>{_note(note)}</section>"
-        )
-        return self
 
     def _footer(self) -> str:
         command = (
@@ -269,14 +239,3 @@ def _written(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return str(value)
-
-
-def _with_own_identifiers(svg: str, prefix: str) -> str:
-    """The picture with all its identifiers prefixed, and without an XML declaration."""
-    svg = re.sub(r"^\s*<\?xml[^>]*\?>", "", svg)
-    for name in sorted(set(re.findall(r"""\bid=["']([^"']+)["']""", svg)), key=len, reverse=True):
-        found = re.escape(name)
-        svg = re.sub(rf"""(\bid=["']){found}(["'])""", rf"\g<1>{prefix}{name}\g<2>", svg)
-        svg = re.sub(rf"url\((['\"]?)#{found}\1\)", f"url(#{prefix}{name})", svg)
-        svg = re.sub(rf"""(href=["'])#{found}(["'])""", rf"\g<1>#{prefix}{name}\g<2>", svg)
-    return svg

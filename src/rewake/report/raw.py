@@ -18,7 +18,7 @@ from rewake.model.errors import UsageError
 from rewake.report.facts import Facts
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 def data_folder(page: Path) -> Path:

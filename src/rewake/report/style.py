@@ -2,12 +2,12 @@
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2433; --soft: #5b6475;
-  --line: #dfe3ea; --card: #f6f7f9; --good: #1a7f4b; --bad: #c0342b; --picture: #ffffff;
+  --line: #dfe3ea; --card: #f6f7f9; --good: #1a7f4b; --bad: #c0342b;
   --series-1: #2563a8; --series-2: #c96a12; --series-3: #2c8a63; --series-4: #8a4fb0;
   --series-5: #a8324a; --series-6: #5f6b7a; --series-7: #93791a; --series-8: #1f8a9c; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ground: #14181f; --ink: #e4e8ef; --soft: #9aa5b6; --line: #2f3744; --card: #1d232d;
-    --good: #4cc38a; --bad: #ff7b6e; --picture: #1d232d;
+    --good: #4cc38a; --bad: #ff7b6e;
     --series-1: #6cb0f5; --series-2: #f2a65a; --series-3: #62c79a; --series-4: #c79aeb;
     --series-5: #f0879c; --series-6: #a7b3c4; --series-7: #d8be58; --series-8: #63c9da; } }
 * { box-sizing: border-box; }
@@ -43,6 +43,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   padding: .6rem .8rem; margin: 0; font: .875rem/1.5 ui-monospace, monospace;
   white-space: pre-wrap; overflow-wrap: anywhere; }
+pre.drawing { white-space: pre; overflow-wrap: normal; }
 footer { margin-top: 2.4rem; border-top: 1px solid var(--line); }
 :focus-visible { outline: 2px solid var(--series-1); outline-offset: 2px; }
 @media screen and (max-width: 640px) {
@@ -50,7 +51,6 @@ footer { margin-top: 2.4rem; border-top: 1px solid var(--line); }
   .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .5rem; }
   .wide { display: none; } .narrow { display: block; }
   table { width: max-content; min-width: 100%; } td, th { max-width: 15rem; }
-  .picture svg { max-width: none !important; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 @media print {
   @page { margin: 16mm; }

@@ -16,6 +16,7 @@ from rewake.log.log import Log
 from rewake.model.errors import ProducerSuperseded
 from rewake.node.channels.packets import packet_in
 from rewake.node.channels.producers import producers_of
+from rewake.recovery.approach import Kept
 from rewake.sim.client import Client
 from rewake.sim.disk import Disk, TimedLog
 from rewake.sim.producer import Producer
@@ -28,7 +29,9 @@ class Archive:
         # Sequences that an attempt was told are durable and nobody has seen yet, with its epoch.
         self._told: dict[str, dict[int, int]] = {each.name: {} for each in plan.nodes}
         self._epochs: dict[str, set[int]] = {}
-        self.frames: dict[str, list[Frame]] = {each.name: [] for each in plan.nodes if each.logs}
+        self.frames: dict[str, list[Frame]] = {
+            each.name: [] for each in plan.nodes if each.kept is Kept.IN_LOG
+        }
 
     def durable(self, node: str, log: TimedLog, told: range, epoch: int) -> None:
         """An attempt was told that its frames with these sequences are durable: they must be.

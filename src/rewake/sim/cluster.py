@@ -15,11 +15,13 @@ from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Address, Refused
 from rewake.node.node import Node
+from rewake.recovery.approach import Kept
 from rewake.sim.check import Archive
 from rewake.sim.client import Client
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
+from rewake.sim.lives import Lives
 from rewake.sim.memory import Choices
 from rewake.sim.network import Network
 from rewake.sim.producer import Producer
@@ -39,7 +41,7 @@ class Kinds:
 
 
 class Cluster:
-    """One query on its simulated machines; every node has a machine of its own."""
+    """One query on its machines, with a server each; every node has a disk of its own."""
 
     def __init__(self, world: World, plan: Plan, *, kinds: Kinds, limits: NodeLimits) -> None:
         self.world = world
@@ -50,10 +52,19 @@ class Cluster:
         self.network = Network(world)
         self.disks = {DRIVER: Disk()} | {each.name: Disk() for each in plan.nodes}
         for number, each in enumerate(plan.nodes):
-            if each.logs:
+            if each.kept is Kept.IN_LOG:
                 Log.create(self.disks[each.name].store, each.name, log_id=number + 1)
                 self.disks[each.name].store.sync_directory()
+        # What each machine hosts, by the name of its server.
+        self.machines = {
+            each.name: tuple(seat.node for seat in each.seats) for each in plan.hosting
+        }
+        # On each machine: which place of a node that is.
+        self.places = {
+            each.name: {seat.node: seat.place for seat in each.seats} for each in plan.hosting
+        }
         self.archive = Archive(plan)
+        self.lives = Lives()
         self.driver_address: Address = (DRIVER, 0)
         self.launcher = Launcher(self)
         self.clients: list[Client] = []
@@ -94,14 +105,18 @@ class Cluster:
     def lose_power(self, name: str) -> None:
         """A machine goes off: whatever runs on it ends, and what was not synced may be lost."""
         self.world.say("cluster", f"the machine of {name} loses power")
-        choices = Choices(self.world.random.getrandbits(48))
         driver = self.launcher.driver
         if name != DRIVER:
-            for attempt in self.launcher.running(name):
-                attempt.die("power loss")
+            for server in self.launcher.running(name):
+                server.die("power loss")
         elif driver is not None:
             driver.die("power loss")
-        self.disks[name].lose_power(choices)
+        for disk in self.machines.get(name, (DRIVER,)):
+            self.disks[disk].lose_power(Choices(self.world.random.getrandbits(48)))
+
+    def machine_of(self, node: str) -> str:
+        """The machine that hosts a node."""
+        return next(name for name, nodes in self.machines.items() if node in nodes)
 
     def turns_away(self, node: str, message: Refused) -> bool:
         """Whether a client is refused because it asks for what is kept no more, as may be."""

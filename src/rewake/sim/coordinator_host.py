@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull
-from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillAttempt, Persist, Tell
+from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillServer, Persist, Tell
 from rewake.node.coordinator.state import STATE_FILE, decode_state, encode_state
-from rewake.node.messages import Address, Failed, Finished, Heartbeat, Peer, Register
+from rewake.node.messages import Address, Failed, Finished, Heartbeat, InSync, Peer, Register
 from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 
@@ -55,11 +55,11 @@ class CoordinatorHost(Endpoint):
         self.after(_TICK_MS, self._tick)
 
     def accepted(self, connection: Connection) -> None:
-        """An attempt has connected; it will register."""
+        """A server has connected; it will register its nodes."""
         self._connections[connection.number] = connection
 
     def received(self, connection: Connection, message: object) -> None:
-        """An attempt says something."""
+        """A server says something."""
         number, now_ms = connection.number, self.world.now_ms
         if number not in self._connections:
             return
@@ -68,6 +68,8 @@ class CoordinatorHost(Endpoint):
                 commands = self.coordinator.registered(number, message, now_ms)
             case Heartbeat():
                 commands = self.coordinator.heartbeat(number, message, now_ms)
+            case InSync():
+                commands = self.coordinator.in_sync(number, message)
             case Finished():
                 commands = self.coordinator.finished(number, message)
             case Failed():
@@ -77,7 +79,7 @@ class CoordinatorHost(Endpoint):
         self._perform(commands)
 
     def closed(self, connection: Connection) -> None:
-        """An attempt is gone."""
+        """A server is gone."""
         self._connections.pop(connection.number, None)
         self._perform(self.coordinator.disconnected(connection.number))
 
@@ -102,8 +104,8 @@ class CoordinatorHost(Endpoint):
                 gone = self._connections.pop(connection, None)
                 if gone is not None:
                     gone.close(self)
-            case KillAttempt(node, pid, _):
-                self.cluster.launcher.kill_silent(node, pid)
+            case KillServer(_, pid, _):
+                self.cluster.launcher.kill_silent(pid)
             case EndQuery(error):
                 self.cluster.ended(error)
 

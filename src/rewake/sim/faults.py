@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rewake.sim.cluster import Cluster
 from rewake.sim.coordinator_host import DRIVER
-from rewake.sim.node_host import NodeHost
+from rewake.sim.server import Server
 
 # Milliseconds between two faults, by density.
 _SPACING_MS = (None, (150, 900), (60, 400), (20, 150))
@@ -69,15 +69,15 @@ class FaultSchedule:
         self._world.say("faults", "stop; everything works again")
         for disk in self._cluster.disks.values():
             disk.heal()
-        for attempt in list(self._cluster.launcher.attempts):
-            attempt.commands_to_live = attempt.on_append = None
-            attempt.resume()
+        for server in list(self._cluster.launcher.servers):
+            server.commands_to_live = server.on_append = None
+            server.resume()
 
     # --- the faults --------------------------------------------------------------------------
 
-    def _victim(self) -> NodeHost | None:
-        attempts = self._cluster.launcher.attempts
-        return self._world.random.choice(attempts) if attempts else None
+    def _victim(self) -> Server | None:
+        servers = self._cluster.launcher.servers
+        return self._world.random.choice(servers) if servers else None
 
     def _kill(self) -> None:
         victim = self._victim()
@@ -85,9 +85,9 @@ class FaultSchedule:
             victim.die("SIGKILL")
 
     def _kill_several(self) -> None:
-        attempts = list(self._cluster.launcher.attempts)
-        self._world.random.shuffle(attempts)
-        for victim in attempts[: self._world.random.randrange(2, 5)]:
+        servers = list(self._cluster.launcher.servers)
+        self._world.random.shuffle(servers)
+        for victim in servers[: self._world.random.randrange(2, 5)]:
             victim.die("SIGKILL, with others")
 
     def _kill_between_commands(self) -> None:
@@ -103,7 +103,7 @@ class FaultSchedule:
 
     def _zombie(self) -> None:
         """One sleeps while it writes, another takes over, then the first goes on where it was."""
-        writers = [each for each in self._cluster.launcher.attempts if each.plan.logs]
+        writers = [each for each in self._cluster.launcher.servers if each.logs]
         if not writers:
             return
         victim = self._world.random.choice(writers)
@@ -112,15 +112,18 @@ class FaultSchedule:
             if victim.alive and self._cluster.launcher.driver is not None:
                 victim.pause()
                 self._world.schedule(self._world.between(20, 400), victim.resume)
-                self._cluster.launcher.launch(victim.plan.name)
+                self._cluster.launcher.launch(victim.machine)
 
         victim.on_append = sleep
+
+    def _machine(self) -> str:
+        return self._cluster.machine_of(self._disk())
 
     def _disk(self) -> str:
         return self._world.random.choice([each.name for each in self._cluster.plan.nodes])
 
     def _power_loss(self) -> None:
-        self._cluster.lose_power(self._disk())
+        self._cluster.lose_power(self._machine())
 
     def _power_loss_while_writing(self) -> None:
         disk = self._cluster.disks[self._disk()]
@@ -135,7 +138,7 @@ class FaultSchedule:
             self._cluster.network.lose(self._world.random.choice(connections))
 
     def _partition(self) -> None:
-        names = [each.name for each in self._cluster.launcher.attempts]
+        names = [each.name for each in self._cluster.launcher.servers]
         driver = self._cluster.launcher.driver
         names += [driver.name] if driver is not None else []
         self._world.random.shuffle(names)
@@ -165,4 +168,4 @@ class FaultSchedule:
     def _speculate(self) -> None:
         driver = self._cluster.launcher.driver
         if driver is not None and not self._cluster.over:
-            self._cluster.launcher.launch(self._disk())
+            self._cluster.launcher.launch(self._machine())

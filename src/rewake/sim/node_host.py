@@ -1,13 +1,12 @@
 """One simulated attempt to run a node: performs the node's commands in virtual time.
 
-Its life: register with the coordinator, be told an epoch, open the log as that epoch, rebuild the
-node, then feed it and do what it says until it is stopped, superseded or killed.  Without its
-coordinator an attempt ends: it cannot know whether it may go on.
+Its life: be told an epoch, open the log as that epoch, rebuild the node, then feed it and do what
+it says for as long as its server lives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from rewake.graph.plan.plan import NodePlan
 from rewake.log.files.lineage import LogRecord
 from rewake.log.files.sealed import sealed, unsealed
-from rewake.log.frame import Frame
 from rewake.log.store import publish
 from rewake.model.connectors import SinkWriter, SourceReader
 from rewake.model.errors import Fenced, OutOfRange, StorageFault, WriterFailed
 from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.channels import Channels
+from rewake.node.channels.lane import Hearer, Lane
 from rewake.node.commands import (
     Acknowledge,
+    Announce,
     Answer,
     Append,
     Confirm,
@@ -44,53 +44,68 @@ from rewake.node.commands import (
 )
 from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.messages import (
-    Address,
     Finished,
     Heartbeat,
     Packet,
     Peer,
-    PeerMoved,
     Refused,
-    Register,
-    Stop,
-    Superseded,
     Welcome,
 )
 from rewake.node.node import Node
+from rewake.node.standing_by import StandingBy
+from rewake.recovery.approach import Kept
+from rewake.recovery.driven import LogSoFar, Say, Vouch, Wake
 from rewake.sim.disk import TimedLog
+from rewake.sim.lives import begin_promise, check_promise
 from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 
 if TYPE_CHECKING:
     from rewake.sim.cluster import Cluster
+    from rewake.sim.server import Server
 
 _ORIGINS = "origins.json"
 _TICK_MS = 50.0
-_RETRY_MS = 20.0
 
 
-class NodeHost(Endpoint):
-    """One attempt; `attempt` numbers the attempts of all nodes."""
+class Call:
+    """A connection as a node has it: one end, and who hears what comes."""
 
-    def __init__(self, cluster: Cluster, plan: NodePlan, attempt: int) -> None:
-        super().__init__(cluster.world, f"{plan.name}#{attempt}")
+    def __init__(self, server: Endpoint, connection: Connection, hearer: Hearer) -> None:
+        self._server = server
+        self._connection = connection
+        self.hearer = hearer
+
+    def send(self, message: object) -> None:
+        """Say something."""
+        self._connection.send(self._server, message)
+
+    def finish(self) -> None:
+        """End it behind what was said."""
+        self._connection.close(self._server)
+
+
+class NodeHost:
+    """One attempt of a node, on one life of a server."""
+
+    def __init__(self, cluster: Cluster, server: Server, plan: NodePlan) -> None:
         self.cluster = cluster
+        self.world = cluster.world
+        self.server = server
         self.plan = plan
-        self.attempt = attempt
-        self.address: Address = (plan.name, attempt)
         self.epoch = 0
         self.node: Node | None = None
         self.log: TimedLog | None = None
         self._known: LogRecord | None = None
         self._origins: dict[str, Any] | None = None
-        self._control: Connection | None = None
         self._peers: dict[str, Peer] = {}
         self._channels: Channels | None = None
-        # Who has connected before there is anybody to serve it, and what it has said.
-        self._early: dict[Connection, list[object]] = {}
+        # While it stands by; then what it held.
+        self._standing: StandingBy | None = None
+        self._past = LogSoFar()
         # Links by their number here, which is not that of the network.
-        self._links: dict[int, Connection] = {}
-        self._link_of: dict[Connection, int] = {}
+        self._links: dict[int, Call | Lane] = {}
+        self._link_of: dict[Call | Lane, int] = {}
         self._sources: dict[int, SourceReader] = {}
         self._reading: set[int] = set()
         self._ended: set[int] = set()
@@ -98,62 +113,71 @@ class NodeHost(Endpoint):
         self._committing = False
         self._working = False
         self._told = 0
-        # Set by a fault: die when so many further commands have been performed.
-        self.commands_to_live: int | None = None
-        # Set by a fault: happens while the next append is on its way to the disk.
-        self.on_append: Callable[[], None] | None = None
-        cluster.network.listen(self)
-        self.say("starts")
-        self._call_coordinator()
+        self.after = server.after
+        self.die = server.die
+
+    @property
+    def alive(self) -> bool:
+        """Whether its server is."""
+        return self.server.alive
+
+    def say(self, what: str) -> None:
+        """Add a line to the story."""
+        several = len(self.cluster.machines[self.server.machine]) > 1
+        self.server.say(f"{self.plan.name}: {what}" if several else what)
 
     def died(self) -> None:
-        """The network and the launcher notice."""
+        """Its server has died."""
         if self.log is not None:
             self.log.cut_short()
-        self.cluster.network.gone(self)
-        self.cluster.launcher.ended(self)
 
     # --- beginning ---------------------------------------------------------------------------
 
-    def _call_coordinator(self) -> None:
-        self._control = self.cluster.network.connect(self, self.cluster.driver_address)
-        if self._control is None:
-            self.after(_RETRY_MS, self._call_coordinator)
-            return
-        self._control.send(self, Register(self.plan.name, self.address, self.attempt, self.name))
-
-    def _welcomed(self, message: Welcome) -> None:
+    def welcomed(self, message: Welcome) -> None:
+        """Here is its epoch."""
+        first = not self.epoch
         self.epoch = message.epoch
         self._known = message.log
         self.cluster.archive.welcomed(self.plan.name, message.epoch)
         self._peers = dict(message.peers)
-        self.say(f"has epoch {message.epoch}")
-        self._heartbeat()
+        self.say(f"has epoch {message.epoch}{', to stand by' if message.standby else ''}")
+        if first:
+            self._heartbeat()
+        if message.standby:
+            place = self.cluster.places[self.server.machine][self.plan.name]
+            self._standing = StandingBy(self.plan, place, self.epoch, self._peers, count(1))
+            self._stand(self._standing.start())
+            return
+        if self._standing is not None:
+            commands, self._past = self._standing.promoted()
+            self._stand(commands)
+            self._standing = None
         self.after(self.world.between(0.5, 20), self._guarded(self._open))
 
     def _open(self) -> None:
-        frames: Iterator[Frame] = iter(())
-        following: dict[str, Any] = {}
-        if self.plan.logs:
+        past = self._past
+        if self.plan.kept is Kept.IN_LOG:
             disk = self.cluster.disks[self.plan.name]
             self.log = TimedLog(
-                self, disk, self.epoch, writer=self.cluster.kinds.writer, known=self._known
+                self.server, disk, self.epoch, writer=self.cluster.kinds.writer, known=self._known
             )
             self.log.on_durable = self._durable
             self.log.on_failure = self._log_failed
             self._told = self.log.next_sequence
-            following = {
-                "next_sequence": self.log.next_sequence,
-                "next_position": self.log.next_position,
-                "lineage": self.log.lineage,
-            }
             self.cluster.archive.opened(self.plan.name, self.log)
-            frames = self.log.frames_backwards()
+            past = LogSoFar(
+                self.log.frames_backwards(),
+                self.log.next_sequence,
+                self.log.next_position,
+                self.log.lineage,
+            )
         origins = self._origins = self._read_origins()
-        node = self.cluster.kinds.node.recover(
-            self.plan, self.epoch, frames, limits=self.cluster.limits, origins=origins, **following
+        node = self.cluster.kinds.node(
+            self.plan, self.epoch, past, limits=self.cluster.limits, origins=origins
         )
-        self.say(f"recovers: {following}, recovering {node.recovering}")
+        at = f"frame {past.next_sequence}, position {past.next_position}"
+        self.say(f"recovers: {at}, recovering {node.recovering}")
+        begin_promise(node)
         self.after(self.world.between(0.1, 10), self._guarded(lambda: self._begin(node)))
 
     def _read_origins(self) -> dict[str, Any] | None:
@@ -180,11 +204,7 @@ class NodeHost(Endpoint):
             )
             committed = [self._sink.position(number) for number in range(len(self.plan.inputs))]
         self._do("start", lambda: node.start(committed))
-        early, self._early = self._early, {}
-        for connection, messages in early.items():
-            self.accepted(connection)
-            for message in messages:
-                self.received(connection, message)
+        self.server.reception.opened(self.plan.name)
         self._tick()
 
     def _guarded(self, action: Callable[[], None]) -> Callable[[], None]:
@@ -196,7 +216,7 @@ class NodeHost(Endpoint):
             except (Fenced, WriterFailed, StorageFault) as error:
                 self.die(f"{type(error).__name__}: {error}")
             except PowerLost:
-                self.cluster.lose_power(self.plan.name)
+                self.cluster.lose_power(self.server.machine)
 
         return guarded
 
@@ -222,10 +242,11 @@ class NodeHost(Endpoint):
         self._poke()
 
     def _count_down(self) -> None:
-        if self.commands_to_live is None:
+        server = self.server
+        if server.commands_to_live is None:
             return
-        self.commands_to_live -= 1
-        if self.commands_to_live < 0:
+        server.commands_to_live -= 1
+        if server.commands_to_live < 0:
             self.die("killed between two commands")
 
     def _poke(self) -> None:
@@ -244,8 +265,12 @@ class NodeHost(Endpoint):
         node = self.node
         assert node is not None
         self._working = False
-        before = node.turns
+        before, channels = node.turns, range(len(self.plan.inputs))
+        consumed = [node.merge.consumed(channel) for channel in channels]
         commands = node.work(self.world.now_ms, self.world.now_ms)
+        check_promise(node, self.world, worked=node.turns > before)
+        if self.plan.kept is Kept.NOWHERE:
+            self.cluster.lives.note(node, consumed)
         if node.turns > before or commands:
             self._do("turn", lambda: commands)
 
@@ -279,12 +304,11 @@ class NodeHost(Endpoint):
         self.after(_TICK_MS, self._tick)
 
     def _heartbeat(self) -> None:
-        if self._control is not None:
-            progress = {} if self.node is None else self.node.progress()
-            if self.node is not None:
-                progress["recovering"] = self.node.recovering
-            record = None if self.log is None else self.log.record
-            self._control.send(self, Heartbeat(self.plan.name, self.epoch, progress, record))
+        progress = {} if self.node is None else self.node.progress()
+        if self.node is not None:
+            progress["recovering"] = self.node.recovering
+        record = None if self.log is None else self.log.record
+        self.server.tell(Heartbeat(self.plan.name, self.epoch, progress, record))
         self.after(HEARTBEAT_MS, self._heartbeat)
 
     def _durable(self, frames: int) -> None:
@@ -298,7 +322,7 @@ class NodeHost(Endpoint):
 
     def _log_failed(self, error: Exception) -> None:
         if isinstance(error, PowerLost):
-            self.cluster.lose_power(self.plan.name)
+            self.cluster.lose_power(self.server.machine)
             return
         self.die(f"{type(error).__name__}: {error}")
 
@@ -309,9 +333,9 @@ class NodeHost(Endpoint):
             case Append(record):
                 assert self.log is not None
                 self.log.append(record)
-                if self.on_append is not None:
-                    self.world.schedule(self.world.between(0, 2), self.on_append)
-                    self.on_append = None
+                if self.server.on_append is not None:
+                    self.world.schedule(self.world.between(0, 2), self.server.on_append)
+                    self.server.on_append = None
             case Connect(channel, position) if channel in self._sources:
                 self._sources[channel].seek(max(position, 0))
                 self._ended.discard(channel)
@@ -329,6 +353,14 @@ class NodeHost(Endpoint):
             case Send(link, packet):
                 self.cluster.archive.sent(self.plan.name, packet.end)
                 self._tell(link, packet)
+            case Say() | Vouch():
+                assert self._channels is not None
+                for each in self._channels.carry(command):
+                    self._perform(each)
+            case Announce(message):
+                self.server.tell(message)
+            case Wake(ms):
+                self.after(ms, self._woke)
             case ReadLog():
                 self._read_later(command)
             case Confirm(link, ack):
@@ -343,8 +375,24 @@ class NodeHost(Endpoint):
             case Remember(origins):
                 self._remember(origins)
             case Finish():
-                assert self._control is not None
-                self._control.send(self, Finished(self.plan.name, self.epoch))
+                self.server.tell(Finished(self.plan.name, self.epoch))
+
+    def _woke(self) -> None:
+        node = self.node
+        assert node is not None
+        self._do("woke", lambda: node.woke(self.world.now_ms))
+
+    def place_lost(self, place: int, epoch: int) -> None:
+        """An attempt that stood by is gone for good."""
+        channels = self._channels
+        if channels is not None:
+            self._do(f"place {place} is lost", lambda: channels.place_lost(place, epoch))
+
+    # --- standing by -------------------------------------------------------------------------
+
+    def _stand(self, commands: Sequence[LinkCommand]) -> None:
+        for command in commands:
+            self._carry_out(command)
 
     def _read_later(self, command: ReadLog) -> None:
         subscriber = command.subscriber
@@ -390,65 +438,88 @@ class NodeHost(Endpoint):
     # --- links -------------------------------------------------------------------------------
 
     def _tell(self, link: int, message: object) -> None:
-        connection = self._links.get(link)
-        if connection is not None:
-            connection.send(self, message)
+        line = self._links.get(link)
+        if line is not None:
+            line.send(message)
 
     def _carry_out(self, command: LinkCommand) -> None:
         match command:
             case Tell(link, message):
                 self._tell(link, message)
             case Dial(link, address, message):
-                self.say(f"subscribes to {message.node}.{message.output} from {message.position}")
-                connection = self.cluster.network.connect(self, address)
-                if connection is None:
+                self.say(f"dials {message}")
+                line = self.server.dial(address, self)
+                if line is None:
                     # Nobody there: it hears of that a moment later, as of every end.
-                    self.after(0.0, lambda: self._link_ended(link))
+                    self.after(0.0, self._as_now(lambda: self._link_ended(link)))
                     return
-                self._keep(link, connection)
-                connection.send(self, message)
+                self._keep(link, line)
+                line.send(message)
             case HangUp(link):
                 gone = self._links.pop(link, None)
                 if gone is not None:
                     del self._link_of[gone]
-                    gone.close(self)
+                    gone.finish()
             case Rest(channel, ms):
-                self.after(ms, lambda: self._rested(channel))
+                self.after(ms, self._as_now(lambda: self._rested(channel)))
 
-    def _keep(self, link: int, connection: Connection) -> None:
-        self._links[link] = connection
-        self._link_of[connection] = link
+    def _keep(self, link: int, line: Call | Lane) -> None:
+        self._links[link] = line
+        self._link_of[line] = link
+
+    def _as_now(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Act later, unless the place is promoted meanwhile: then its links were others."""
+        standing = self._standing
+
+        def act() -> None:
+            if self._standing is standing:
+                action()
+
+        return act
 
     def _rested(self, channel: int) -> None:
+        if self._standing is not None:
+            self._stand(self._standing.rested())
+            return
         channels = self._channels
         assert channels is not None
         self._do(f"channel {channel} has rested", lambda: channels.rested(channel))
 
     def _link_ended(self, link: int) -> None:
+        if self._standing is not None:
+            self._stand(self._standing.closed(link))
+            return
         channels = self._channels
         assert channels is not None
         self._do(f"link {link} has ended", lambda: channels.closed(link))
 
     # --- messages ----------------------------------------------------------------------------
 
-    def accepted(self, connection: Connection) -> None:
-        """Somebody has connected."""
-        if self._channels is None:
-            self._early[connection] = []
-        else:
-            self._keep(self._channels.accept(), connection)
+    def admit(self, line: Call | Lane, messages: list[object]) -> None:
+        """Somebody has come to this node, which is open, and has said this so far."""
+        assert self._channels is not None
+        line.hearer = self
+        self._keep(self._channels.accept(), line)
+        self.received(line, messages)
 
-    def received(self, connection: Connection, message: object) -> None:
-        """From the coordinator, an upstream, or somebody who has connected."""
-        if connection is self._control:
-            self._from_coordinator(message)
-        elif connection in self._early:
-            self._early[connection].append(message)
-        elif connection in self._link_of:
-            self._heard(self._link_of[connection], message)
+    def received(self, line: Call | Lane, messages: list[object]) -> None:
+        """On a link, as long as there is one."""
+        for message in messages:
+            if self.alive and line in self._link_of:
+                self._heard(self._link_of[line], message)
+
+    def closed(self, line: Call | Lane) -> None:
+        """A link has ended."""
+        link = self._link_of.pop(line, None)
+        if link is not None:
+            del self._links[link]
+            self._link_ended(link)
 
     def _heard(self, link: int, message: object) -> None:
-        channels = self._channels
+        standing, channels = self._standing, self._channels
+        if standing is not None:
+            self._guarded(lambda: self._stand(standing.received(link, message)))()
+            return
         assert channels is not None
         if isinstance(message, Refused):
             self.say(f"is refused: {message.reason}")
@@ -457,36 +528,15 @@ class NodeHost(Endpoint):
         what = f"{link} says {_brief(message)}"
         self._guarded(lambda: self._do(what, lambda: channels.received(link, message)))()
 
-    def _from_coordinator(self, message: object) -> None:
-        match message:
-            case Welcome():
-                self._welcomed(message)
-            case PeerMoved(name, peer):
-                self._peer_moved(name, peer)
-            case Superseded(epoch):
-                self.die(f"superseded by epoch {epoch}")
-            case Stop(reason):
-                self.die(f"stopped: {reason}")
-            case _:
-                self.die(f"the coordinator said {message}")
-
-    def _peer_moved(self, name: str, peer: Peer | None) -> None:
+    def moved(self, name: str, peer: Peer | None) -> None:
+        """Another node runs elsewhere, or nowhere."""
         channels = self._channels
-        if channels is not None:
+        if self._standing is not None:
+            self._stand(self._standing.moved(name, peer))
+        elif channels is not None:
             self._do(f"{name} is {peer}", lambda: channels.moved(name, peer))
         elif peer is not None:
             self._peers[name] = peer
-
-    def closed(self, connection: Connection) -> None:
-        """A connection broke."""
-        if connection is self._control:
-            self.die("its coordinator is gone")
-            return
-        self._early.pop(connection, None)
-        link = self._link_of.pop(connection, None)
-        if link is not None:
-            del self._links[link]
-            self._link_ended(link)
 
 
 def _brief(value: object) -> str:

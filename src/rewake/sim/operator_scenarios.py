@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rewake.graph.stream import Stream
-from rewake.operators.session.window import session_window
+from rewake.operators.windows.specs import session_window
 from rewake.sim.connectors import ListTable
 from rewake.sim.scenarios import Builder, Row, Scenario
 

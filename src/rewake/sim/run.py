@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from rewake.node.limits import NodeLimits
 from rewake.sim.check import check_client, check_producer
 from rewake.sim.cluster import Cluster, Kinds
 from rewake.sim.faults import FaultSchedule
+from rewake.sim.life_scenarios import forgetful_scenario, promised_scenario
+from rewake.sim.loop_scenarios import loop_scenario
 from rewake.sim.operator_scenarios import operator_scenario
 from rewake.sim.scenarios import Scenario, producers_scenario, random_scenario
 from rewake.sim.world import World
@@ -58,7 +60,8 @@ def run_seed(
     faults: FaultSchedule | None = None
     try:
         scenario = _grower(seed)(world.random)
-        cluster = Cluster(world, scenario.plan, kinds=kinds or Kinds(), limits=_limits(world))
+        plan = replace(scenario.plan, servers=_servers(world, len(scenario.plan.nodes)))
+        cluster = Cluster(world, plan, kinds=kinds or Kinds(), limits=_limits(world))
         cluster.pace_ms = world.random.choice(scenario.paces_ms)
         faults = FaultSchedule(cluster, world.between(100, 2500))
         cluster.start(scenario.producers)
@@ -89,7 +92,16 @@ def run_seed(
 def _grower(seed: int) -> Callable[[Random], Scenario]:
     if seed % 8 == 5:
         return producers_scenario
+    if seed % 8 == 6:
+        return loop_scenario
+    if seed % 8 == 1:
+        return promised_scenario if seed % 16 == 1 else forgetful_scenario
     return operator_scenario if seed % 4 == 3 else random_scenario
+
+
+def _servers(world: World, nodes: int) -> int | None:
+    """Mostly each node has a server of its own."""
+    return None if world.chance(0.6) else world.random.randrange(1, nodes + 1)
 
 
 def _limits(world: World) -> NodeLimits:

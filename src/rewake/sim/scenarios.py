@@ -61,6 +61,8 @@ class Scenario:
     splits: dict[str, list[Callable[[Row], bool]]] = field(default_factory=dict)
     # Who writes into entries.
     producers: tuple[ProducerScript, ...] = ()
+    # Of loops without state: where they are entered, and what a tuple that was there comes back as.
+    comes_back: dict[str, Callable[[Row], list[Row]]] = field(default_factory=dict)
 
     @property
     def tuples(self) -> int:
@@ -77,7 +79,8 @@ class Builder:
     def __init__(self, random: Random, *, largest: int) -> None:
         self._random = random
         self._largest = largest
-        self._query = Query("simulated")
+        # A promise looks at the machine's clock, and here all time is virtual.
+        self._query = Query("simulated", recover_within=None)
         self._scenario = Scenario(Plan("", ()), {}, {})
         self._keys = random.choice((2, 5, 12))
         self._timed = random.random() < 0.4

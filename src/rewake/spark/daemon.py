@@ -31,7 +31,7 @@ _FOR_NODES = (
     "pyarrow.compute",
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
-    "rewake.net.nodes.host",
+    "rewake.net.servers.server",
     "rewake.net.nodes.warm",
 )
 

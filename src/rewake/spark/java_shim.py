@@ -9,15 +9,14 @@ be another warning.  The shim is a folder with one file:
     <cache>/rewake/java-<16 hex digits>/bin/java
 
 The name is a digest of the script, and the script names the real `java`: another Java gets
-another folder, and a folder never changes.  What always holds: the folder appears whole, by one
-rename, and only a script that is ours byte for byte, in a folder that nobody else can write, is
-ever run.
+another folder, and a folder never changes.  What always holds: the script appears whole, by one
+rename, and only one that is ours byte for byte, in a folder that nobody else can write, is ever
+run.
 """
 
 import hashlib
 import os
 import shlex
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,18 +94,17 @@ def _parents(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _ensure(parent: Path, name: str, script: bytes) -> Path:
-    """Return parent/name, made whole or found whole; OSError when the parent cannot serve."""
+    """Return parent/name with the script in it; OSError when the parent cannot serve."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _refuse_if_others_can_write(parent)
     home = parent / name
-    if _is_ours(home, script):
-        return home
-    building = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent))
-    try:
-        _write_script(building, script)
-        _put_in_place(building, home, script)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    if not _is_ours(home, script):
+        (home / "bin").mkdir(parents=True, exist_ok=True)
+        # By a rename: another process may run it at this moment.
+        with tempfile.NamedTemporaryFile(dir=home, delete=False) as draft:
+            draft.write(script)
+        os.chmod(draft.name, 0o755)
+        os.replace(draft.name, home / "bin" / "java")
     return home
 
 
@@ -115,26 +113,6 @@ def _refuse_if_others_can_write(parent: Path) -> None:
     status = parent.lstat()
     if parent.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(1, "the folder is a link, or another user can write it")
-
-
-def _write_script(home: Path, script: bytes) -> None:
-    (home / "bin").mkdir()
-    java = home / "bin" / "java"
-    java.write_bytes(script)
-    java.chmod(0o755)
-
-
-def _put_in_place(building: Path, home: Path, script: bytes) -> None:
-    """Rename `building` to `home`; whoever else did it first did the same."""
-    try:
-        building.rename(home)
-    except OSError:
-        if _is_ours(home, script):
-            return
-        # Something else has the name: a damaged shim.  Move it aside, never mend it in place.
-        home.rename(building.with_name(f"{building.name}.replaced"))
-        shutil.rmtree(building.with_name(f"{building.name}.replaced"), ignore_errors=True)
-        building.rename(home)
 
 
 def _is_ours(home: Path, script: bytes) -> bool:

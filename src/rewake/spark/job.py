@@ -1,4 +1,4 @@
-"""Nodes as the long-lived tasks of one Spark job.
+"""Servers as the long-lived tasks of one Spark job.
 
 The job is a `mapInArrow` over a range with one row per partition: it needs no SparkContext, so it
 also runs through Spark Connect.  It is not a barrier stage: when a process dies, Spark starts that
@@ -8,10 +8,10 @@ What always holds: `start` raises what can be known before (too few slots, worke
 a driver out of reach) and never hangs; `on_failure` is called at most once, and never after `stop`;
 after `stop` no task of the job runs and no thread of it.
 
-A session allows each task a number of failures (`spark.task.maxFailures`).  When a node has died
+A session allows each task a number of failures (`spark.task.maxFailures`).  When a server has died
 more often, Spark gives the whole job up; it is then submitted again, unless it cannot live at all.
 So is a job that returned although its query is not over: Spark takes a task that returns for done,
-and only the coordinator lets a node go.
+and only the coordinator lets a server go.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from rewake.model.errors import OperatingFault
-from rewake.net.nodes.task import NodeTask
-from rewake.net.queries.processes import Driver
+from rewake.net.nodes.task import ServerTask
+from rewake.net.queries.processes import Driver, reached
 from rewake.net.watcher import watcher
 from rewake.node.coordinator.supervision import Supervision
 from rewake.node.messages import Address
@@ -42,17 +42,17 @@ _SHORT_LIVES: Final = 3
 _LEAVING_SECONDS: Final = 15.0
 _ENDING_SECONDS: Final = 30.0
 
-# What a task runs: the number of its node in, why it ended out.  It travels to the worker.
+# What a task runs: the number of its server in, why it ended out.  It travels to the worker.
 Entry = Callable[[int], str]
 
 
 class NodeJob:
-    """One Spark job with a task for each of `nodes` nodes."""
+    """One Spark job with a task for each of `servers` servers."""
 
     def __init__(
         self,
         session: SparkSession,
-        nodes: int,
+        servers: int,
         entry: Entry,
         on_failure: Callable[[str], None],
         *,
@@ -61,32 +61,36 @@ class NodeJob:
         reached: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._session = session
-        self._nodes = nodes
+        self._servers = servers
         self._entry = entry
         self._on_failure = on_failure
         self._coordinator = coordinator
         self._tag = f"rewake-{uuid4().hex}"
         self._stopping = threading.Event()
-        # Whether nodes that have returned may have done so; None: they always may.
+        # Whether servers that have returned may have done so; None: they always may.
         self._over = over
         self._reached = reached
         self._thread = watcher(
             self._run, "what keeps the query's job running", on_failure, name="rewake-job"
         )
-        # Why each node ended, when all have.
+        # Why each server ended, when all have.
         self.reasons: dict[int, str] = {}
         self.submitted = 0
 
     def start(self) -> None:
-        """Check that the nodes can run, then submit the job."""
+        """Check that the servers can run, then submit the job."""
         available = slots(self._session)
-        check_slots(self._session, self._nodes, available)
+        check_slots(self._session, self._servers, available)
         unknown = available is None
         workers = probe(
-            self._session, self._nodes if unknown else 1, self._coordinator, hold=unknown
+            self._session, self._servers if unknown else 1, self._coordinator, hold=unknown
         )
         if unknown:
-            check_slots(self._session, self._nodes, together(workers))
+            check_slots(self._session, self._servers, together(workers))
+        self.submit()
+
+    def submit(self) -> None:
+        """Submit the job, whether or not the servers can run."""
         self._thread.start()
 
     @property
@@ -95,13 +99,13 @@ class NodeJob:
         return self._thread.is_alive()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until all nodes have ended; False when the time is over."""
+        """Wait until all servers have ended; False when the time is over."""
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def stop(self, leaving_seconds: float = _LEAVING_SECONDS) -> None:
-        """Give nodes that were told to leave some time, then cancel those that have not."""
+        """Give servers that were told to leave some time, then cancel those that have not."""
         self._stopping.set()
         if self._thread.ident is None or self.wait(leaving_seconds):
             return
@@ -111,7 +115,7 @@ class NodeJob:
             self._cancel()
 
     def cancel(self) -> None:
-        """End all nodes now, as a crash would."""
+        """End all servers now, as a crash would."""
         self._stopping.set()
         self._cancel()
         self.stop(0.0)
@@ -145,7 +149,7 @@ class NodeJob:
                     return
 
     def _submit(self) -> None:
-        frame = self._session.range(self._nodes, numPartitions=self._nodes)
+        frame = self._session.range(self._servers, numPartitions=self._servers)
         rows = frame.mapInArrow(_task(self._entry), _SCHEMA).collect()
         self.reasons = {int(row.node): str(row.reason) for row in rows}
 
@@ -193,13 +197,13 @@ class SparkNodes:
         self._session = session
         self._job: NodeJob | None = None
 
-    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+    def start(self, tasks: Sequence[ServerTask], driver: Driver) -> None:
         """Start all nodes; the driver is told when Spark gives them up."""
         coordinator = tasks[0].coordinator if tasks else None
         self._job = NodeJob(
             self._session, len(tasks), _node_entry(tuple(tasks)), driver.fail,
             coordinator=coordinator, over=lambda: driver.over,
-            reached=lambda: sum(driver.reached(task.plan.name) or 0.0 for task in tasks),
+            reached=lambda: sum(reached(task, driver) or 0.0 for task in tasks),
         )  # fmt: skip
         self._job.start()
 
@@ -209,10 +213,10 @@ class SparkNodes:
             self._job.stop()
 
 
-def _node_entry(tasks: tuple[NodeTask, ...]) -> Entry:
+def _node_entry(tasks: tuple[ServerTask, ...]) -> Entry:
     def entry(number: int) -> str:
-        from rewake.net.nodes.host import run_node  # noqa: PLC0415 (on the worker)
+        from rewake.net.servers.server import run_server  # noqa: PLC0415 (on the worker)
 
-        return run_node(tasks[number])
+        return run_server(tasks[number])
 
     return entry

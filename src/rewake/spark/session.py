@@ -58,7 +58,7 @@ def local_session(
         raise MissingRequirement("pyspark is not installed; pip install 'rewake[spark]'")
     _refuse_a_second_session()
     settings = session_settings(cores or available_cores(), conf or {}, nodes, socket_settings())
-    with _environment(launch_environment(require_java())):
+    with environment_with(launch_environment(require_java())):
         return _start(app_name, settings)
 
 
@@ -153,7 +153,7 @@ def launch_environment(java: Java) -> dict[str, str | None]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+def environment_with(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set the variables, and put back what was there."""
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)

@@ -1,7 +1,7 @@
 """How many tasks a Spark session can run at once, as far as its settings say.
 
-A query needs a slot for every node, for as long as it runs.  With fewer, Spark would let the last
-nodes wait for ever; so it is found out at the start.  The settings are read through the session
+A query needs a slot for every server, for as long as it runs.  With fewer, Spark would let the last
+servers wait for ever; so it is found out at the start.  The settings are read through the session
 alone, so this works through Spark Connect, too.
 """
 
@@ -20,7 +20,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]
 
 
 class TooFewSlots(UsageError):
-    """The query has more nodes than Spark can run at once."""
+    """The query has more servers than Spark can run at once."""
 
 
 def slots(session: "SparkSession") -> int | None:
@@ -61,19 +61,20 @@ def _default_parallelism(session: "SparkSession") -> int | None:
         return None
 
 
-def check_slots(session: "SparkSession", nodes: int, available: int | None) -> None:
-    """Raise unless `nodes` tasks can run at once; an unknown number is believed."""
-    if available is None or nodes <= available:
+def check_slots(session: "SparkSession", servers: int, available: int | None) -> None:
+    """Raise unless `servers` tasks can run at once; an unknown number is believed."""
+    if available is None or servers <= available:
         return
+    share = f"let nodes share a task, with Query(..., servers={max(available, 1)})"
     master = _setting(session, "spark.master", "")
     if master.startswith("local"):
         remedy = (
-            f"start it with local[{nodes + 2}] or more (local_session(nodes={nodes})): a slot for "
-            "every node, and some for other work"
+            f"{share}, or start it with local[{servers + 2}] or more "
+            f"(local_session(nodes={servers})): a slot for every server, and some for other work"
         )
     else:
-        remedy = "give the application more executors or cores, or use fewer shards"
+        remedy = f"{share}, or give the application more executors or cores"
     raise TooFewSlots(
-        f"the query needs {nodes} nodes at once but Spark has {available} slots ({master}); "
+        f"the query needs {servers} servers at once but Spark has {available} slots ({master}); "
         f"{remedy}"
     )

@@ -41,10 +41,10 @@ def start(
     check_start(query, options)
     _check_session(session)
     folder = local_path(folder)
-    plan = query.plan()
+    plan = query.plan().on(options.get("servers"))
     if session is not None:
         return RunningQuery(plan, folder, SparkNodes(session), **options)
-    launcher = _OwnSession(local_session(nodes=len(plan.nodes)))
+    launcher = _OwnSession(local_session(nodes=len(plan.hosting)))
     try:
         return RunningQuery(plan, folder, launcher, **options)
     except BaseException:

@@ -144,11 +144,10 @@ def test_a_durable_write_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     ("cost_ms", "status"), [(0.001, Status.WARN), (1.0, Status.OK), (50.0, Status.WARN)]
 )
 def test_a_sync_too_fast_or_too_slow_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost_ms: float, status: Status
+    tmp_path: Path, cost_ms: float, status: Status
 ) -> None:
     """Too slow is a price; too fast is a promise that nobody keeps."""
-    monkeypatch.setattr(findings, "_median_sync_ms", lambda _: cost_ms)
-    assert findings.sync_cost(tmp_path).status == status
+    assert findings.sync_cost(tmp_path, lambda _: cost_ms).status == status
 
 
 def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Server:
         command = [self._programs / "postgres", "-D", self._data, "-k", self._folder, "-h", ""]
         running = servers._running([*command, "-F"], log, self._identity)
         self._process = self._running.enter_context(running)
-        servers._wait(self._process, log, lambda: self._is_ready(state))
+        servers.wait_until(self._process, log, lambda: self._is_ready(state))
 
     def _is_ready(self, state: Path) -> bool:
         """Whether this process, not the one before, says so: its file may be half written."""

@@ -74,7 +74,7 @@ def test_text_is_read_in_blocks(
 ) -> None:
     """Lines that lie across two blocks are whole."""
     monkeypatch.setattr(formats, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(formats, "_PARQUET_ROWS", 3)
+    monkeypatch.setattr(formats, "PARQUET_ROWS", 3)
     table = write_all(tmp_path, file_format, [20, 0, 11])
     (found,) = replayed(Files(tmp_path, file_format, 4, SCHEMA), 1)
     assert found.equals(table)

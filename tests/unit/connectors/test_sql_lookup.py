@@ -103,7 +103,7 @@ def test_a_batch_is_one_question(persons: Outside, monkeypatch: pytest.MonkeyPat
 def _statements(lookup: SqlLookup, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     session = lookup.database.connect()
     ran: list[str] = []
-    connection = session._connection
+    connection = session.connection
     if isinstance(lookup.database, Sqlite):
         # Rows of the temporary table are put in by one `executemany`.
         connection.set_trace_callback(lambda text: ran.append(text.split(" VALUES")[0]))

@@ -132,9 +132,8 @@ def test_a_question_with_not_a_number_is_the_same_question(tmp_path: Path) -> No
         for _ in range(2):
             with pytest.raises(Unavailable):
                 reader.rows(question, 0.0)
-            assert reader._asked is not None
-            calls.append(reader._asked[1])
-    assert calls[0] is calls[1]
+            calls.append(reader.under_way)
+    assert calls[0] is calls[1] is not None
     found = asked_until_answered(lambda: reader.rows(question))
     assert [column.to_pylist() for column in found.columns] == [[1], [1]]
     reader.close()
@@ -210,7 +209,7 @@ def test_a_commit_nobody_heard_of_is_found_out(
         with transaction(session):
             yield
             if not answered:
-                session._connection.close()
+                session.connection.close()
         raise Unavailable("the connection broke")
 
     monkeypatch.setattr(PostgresSession, "transaction", breaking)
@@ -278,14 +277,14 @@ def test_a_predecessor_that_stands_still_in_a_transaction_is_ended(postgres: "Se
     zombie = opened(sink)
     zombie.write(0, prices(0, 10))
     inside, let_go = threading.Event(), threading.Event()
-    apply = zombie._apply
+    apply = zombie.apply_rows
 
     def stand_still(session: Any, rows: pa.Table) -> None:
         apply(session, rows)
         inside.set()
         let_go.wait(PATIENCE_SECONDS)
 
-    zombie._apply = stand_still  # type: ignore[method-assign]
+    zombie.apply_rows = stand_still  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
         zombie.commit(0.0)
     assert inside.wait(PATIENCE_SECONDS)

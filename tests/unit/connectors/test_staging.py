@@ -59,7 +59,7 @@ def test_a_row_that_no_frame_can_hold_is_refused(
     stream: StreamFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its size, and nothing staged."""
-    monkeypatch.setattr(staging, "_LARGEST_PART", 10)
+    monkeypatch.setattr(staging, "LARGEST_PART", 10)
     with pytest.raises(UsageError, match="one row has 16 bytes"):
         staging.stage(layout_of(stream), batch(0), 0, [rows(0, count=1)])
     assert staged(stream) == set()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rewake.drill import queries
 from rewake.drill.compare import compare
-from rewake.drill.run import DrillResult, _tuples_read
+from rewake.drill.run import DrillResult, tuples_read
 from rewake.drill.when import Strike, check_nodes, in_words, parse
 from rewake.model.errors import UsageError
 from rewake.net.kill_points import Fault
@@ -189,7 +189,7 @@ def test_a_node_that_is_not_there_is_refused_with_those_that_are() -> None:
 def test_a_long_stream_is_judged_a_share_of_the_items_at_a_time(monkeypatch):
     """However the items are divided, the verdict is the same."""
     drill = queries.ItemDrill(tuples=5_000, items=40, window=3)
-    expected = expected_windows(drill._pieces(0, 1), 3, lambda prices: prices <= 900)
+    expected = expected_windows(drill.pieces(0, 1), 3, lambda prices: prices <= 900)
     table = pa.table(
         {
             "item_id": expected.items,
@@ -199,7 +199,7 @@ def test_a_long_stream_is_judged_a_share_of_the_items_at_a_time(monkeypatch):
     )
     broken = pa.concat_tables([table.slice(0, 100), table.slice(90, 500), table.slice(700)])
     whole, part = drill.check([table]), drill.check([broken])
-    monkeypatch.setattr(queries, "_MOST_AT_ONCE", 600)
+    monkeypatch.setattr(queries, "MOST_AT_ONCE", 600)
     assert drill.check([table]) == whole
     assert whole.right
     again = drill.check([broken])
@@ -212,4 +212,4 @@ def test_a_share_of_the_input_is_counted_by_position():
     query = SimpleNamespace(plan=queries.ItemDrill(tuples=100, items=5).build().plan())
     result = DrillResult(queries.ItemDrill())
     result.status = {"items": {"tuples_in": 10, "input_position": 80}, "cheap": {}, "averages": {}}
-    assert _tuples_read(query, result) == 80
+    assert tuples_read(query, result) == 80

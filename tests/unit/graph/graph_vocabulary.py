@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from rewake.graph import Query, Stream
-from rewake.recovery.approach import Keeper
+from rewake.recovery.approach import Approach, Keeper, Kept
 
 ITEMS = pa.schema(
     [("item_id", pa.int32()), ("item_price", pa.int32()), ("item_time", pa.timestamp("ms"))]
@@ -42,21 +42,14 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Straight:
-    """An approach that logs and cannot have cycles."""
+class Straight(Approach):
+    """An approach with a standby, which cannot have cycles."""
 
     name: ClassVar[str] = "straight"
-    keeper: ClassVar[Keeper] = Keeper.LOG
-    foretells: ClassVar[bool] = False
-    repeats_turns: ClassVar[bool] = False
-    allows_cycles: ClassVar[bool] = False
+    keeper: ClassVar[Keeper] = Keeper.STANDBY
+    retains: ClassVar[Kept] = Kept.IN_QUEUE
+    places: ClassVar[int] = 2
     effort: int = 1
-
-    def settings(self) -> dict[str, Any]:
-        return {"effort": self.effort}
-
-    def late_tuples_in(self, frame: Any) -> int:  # noqa: ARG002
-        return 0
 
     def build(self, operator: Any, emit: Any, frames: Iterable[Any]) -> Any:  # noqa: ARG002
         raise AssertionError("planning builds nothing")

@@ -16,6 +16,7 @@ from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.recovery.amnesia import Amnesia
 from rewake.recovery.approach import Kept
 from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.instant.approach import Instant
 from rewake.recovery.policies.targets import Targets
 
 
@@ -39,7 +40,7 @@ def wiring(plan: Plan) -> dict[str, list[tuple[str | None, int]]]:
 
 
 def logging(plan: Plan) -> dict[str, tuple[bool, str]]:
-    return {node.fragment: (node.logs, node.kept_because) for node in plan.nodes}
+    return {node.fragment: (node.kept is Kept.IN_LOG, node.kept_because) for node in plan.nodes}
 
 
 # --- fragments -------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ def test_steps_that_name_one_fragment_are_fused(query: Query) -> None:
     """From the source over an aggregate to the steps behind it."""
     items = items_of(query, fragment="all")
     cheap = items.filter("item_price < 500", name="cheap", fragment="all")
-    mean = averages(cheap, fragment="all", approach=Straight())
+    mean = averages(cheap, fragment="all", approach=Instant())
     mean.filter("avg_item_price > 1", name="big", fragment="all").to_stream("big")
     plan = query.plan()
     (node,) = plan.nodes
@@ -89,7 +90,7 @@ def test_steps_that_name_one_fragment_are_fused(query: Query) -> None:
     assert [step.name for step in node.program.before] == ["cheap"]
     assert [step.name for step in node.program.after] == ["big"]
     assert node.program.stateful is not None
-    assert node.approach == Straight()
+    assert node.approach == Instant()
     assert (node.outputs[0].stream, plan.streams["big"]) == ("big", (("all", 0),))
 
 
@@ -356,7 +357,7 @@ def test_amnesia_logs_nothing(query: Query) -> None:
     both = items_of(query).union(query.entry("orders", ITEMS), name="both")
     averages(both.filter("item_id > 0", name="known")).to_stream("averages")
     plan = query.plan()
-    assert not any(node.logs for node in plan.nodes)
+    assert not any(node.kept is Kept.IN_LOG for node in plan.nodes)
     assert {node.name for node in plan.nodes if node.kept is Kept.UPSTREAM} == {"items", "known"}
     assert plan.node("averages").kept_because.startswith("amnesia keeps nothing")
     assert plan.streams["averages"] == (("averages", 0),)
@@ -391,8 +392,8 @@ def test_a_stream_must_not_take_the_name_of_another_steps_log(query: Query) -> N
 
 def loop_of(query: Query, **options: Any) -> None:
     loop = query.loop("again", ITEMS)
-    both = items_of(query).union(loop, name="both")
-    back = both.filter("item_price > 900", name="back", **options)
+    both = items_of(query).union(loop, name="both", **options)
+    back = both.filter("item_price > 900", name="back")
     loop.close_with(back)
     averages(both).to_stream("averages")
 
@@ -409,14 +410,29 @@ def test_a_cycle_is_a_channel_that_leads_back(query: Query) -> None:
 def test_an_approach_that_cannot_have_cycles_is_refused_on_one(query: Query) -> None:
     """The error names the steps of the cycle and why; elsewhere in the graph it is welcome."""
     loop_of(query, approach=Straight())
-    words = "approach 'straight' of step 'back' does not allow cycles: .* back -> both -> back"
+    words = "approach 'straight' of step 'both' does not allow cycles: .* both -> back -> both"
     with pytest.raises(UsageError, match=words):
         query.plan()
     beside = Query("q")
     loop_of(beside)
-    items_of_other = beside.source("other", Numbers(), approach=Straight())
-    items_of_other.to(Folder())
-    assert beside.plan().node("other").approach == Straight()
+    averages(beside.source("other", Numbers()), name="sums", approach=Straight()).to(Folder())
+    assert beside.plan().node("sums").kept is Kept.IN_QUEUE
+    assert beside.plan().node("sums").places == 2
+
+
+def test_what_clients_read_is_in_no_queue(query: Query) -> None:
+    """They come when they like, and memory holds what nodes need; the error says what would do."""
+    sums = averages(items_of(query), name="sums", approach=Straight())
+    sums.to_stream("sums")
+    with pytest.raises(UsageError, match=r"stream 'sums': .*keep what a further step makes of it"):
+        query.plan()
+
+
+def test_what_is_kept_in_memory_is_asked_for_again_where_it_is(query: Query) -> None:
+    """A fragment that forgets must log for one whose standby is rebuilt from its output."""
+    both = items_of(query).union(query.source("more", Numbers()), name="both", approach=Amnesia())
+    averages(both, approach=Straight()).to(Folder())
+    assert query.plan().node("both").kept is Kept.IN_LOG
 
 
 def test_a_loop_must_be_closed_used_and_entered(query: Query) -> None:
@@ -542,9 +558,9 @@ def test_a_fragment_that_forgets_keeps_its_output_for_one_that_does_not() -> Non
     second = passed.aggregate(by="item_id", window=count_window(2), count=True, name="second")
     second.to_stream("second")
     plan = query.plan()
-    assert plan.node("first").logs
+    assert plan.node("first").kept is Kept.IN_LOG
     assert "second may ask" in plan.node("first").kept_because
-    assert not plan.node("passed").logs
+    assert plan.node("passed").kept is not Kept.IN_LOG
 
 
 def test_a_stream_that_the_user_keeps_is_kept_as_history() -> None:

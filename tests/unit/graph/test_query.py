@@ -9,6 +9,9 @@ from rewake.graph import Query, count_window, time_window
 from rewake.model.errors import InvalidName, InvalidWindow, SchemaMismatch, UsageError
 from rewake.operators.aggregate.functions import Avg
 from rewake.recovery.amnesia import Amnesia
+from rewake.recovery.eventual.approach import ContinuousEventual
+from rewake.recovery.instant.approach import Instant
+from rewake.recovery.policies.targets import Targets
 
 
 @pytest.fixture
@@ -285,11 +288,10 @@ def test_two_streams_with_one_name_are_refused(query: Query) -> None:
 def test_a_notebook_shows_a_query_as_a_picture(query: Query) -> None:
     """And one that is not complete as text, because it is shown while it is written."""
     items = items_of(query)
-    assert "nobody uses its output" in query._repr_html_()
-    assert query._repr_svg_() is None
+    assert "nobody uses its output" in query._repr_mimebundle_()["text/plain"]
     items.filter(lambda batch: pc.greater(batch["item_id"], 1), name="odd").to(Folder())
-    assert "<svg" in query._repr_html_()
-    assert str(query._repr_svg_()).startswith("<svg")
+    shown = query._repr_mimebundle_(include=None, exclude=None)
+    assert shown == {"text/vnd.mermaid": query.picture(), "text/plain": query.explain()}
 
 
 def test_a_query_says_how_long_a_crash_may_cost() -> None:
@@ -308,10 +310,84 @@ def test_a_query_says_how_long_a_crash_may_cost() -> None:
     assert step.approach.settings() == {"recover_within": "250ms", "checkpoint_budget": "10%"}
 
 
+TARGETS = ContinuousEventual(Targets(tuples=9))
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_query", "of_step"),
+    [
+        ({}, {"recover_within": "10s"}, {"recover_within": "10s"}),
+        ({"checkpoint_budget": "2%"}, {"recover_within": "10s", "checkpoint_budget": "2%"}, None),
+        ({"recover_within": None}, {}, {}),
+        ({"recover_within": "1s"}, {"recover_within": "1s"}, {"recover_within": "1s"}),
+        ({"approach": ContinuousEventual()}, {"recover_within": "10s"}, None),
+        ({"approach": TARGETS}, {"tuples": 9}, {"tuples": 9}),
+        ({"approach": Instant()}, {}, {"recover_within": "10s"}),
+        ({"approach": Amnesia()}, {}, {"recover_within": "10s"}),
+    ],
+)
+def test_who_says_nothing_is_promised_ten_seconds(
+    settings: dict, of_query: dict, of_step: dict | None
+) -> None:
+    """Unless the approach has CHECKs of its own, or cannot promise; None says that nothing is."""
+    query = Query("q", **settings)
+    assert query.approach.settings() == of_query
+    averages = items_of(query).aggregate(
+        by="item_id", window=count_window(10), count=True, approach=ContinuousEventual()
+    )
+    step = next(each for each in query.graph().steps if each.name == averages.name)
+    assert step.approach is not None
+    # It says nothing of CHECKs, so it leaves them as the query does.
+    assert step.approach.settings() == (of_query if of_step is None else of_step)
+
+
+def test_a_step_does_without_a_promise_in_words() -> None:
+    """None for a step is for that step alone; another approach stays what it is."""
+    for query, expected in (
+        (Query("q", recover_within="1s"), ContinuousEventual()),
+        (Query("q"), ContinuousEventual()),
+        (Query("q", approach=Instant()), None),
+        (Query("q", recover_within=None), None),
+    ):
+        averages = items_of(query).aggregate(
+            by="item_id", window=count_window(10), count=True, recover_within=None
+        )
+        step = next(each for each in query.graph().steps if each.name == averages.name)
+        assert step.approach == expected
+
+
+def test_an_approach_of_a_step_is_not_held_against_the_querys_promise() -> None:
+    """Only what was said of the step itself can contradict it."""
+    query = Query("q", recover_within="1s")
+    items = items_of(query)
+    window = count_window(10)
+    for approach in (Instant(), Amnesia(), TARGETS):
+        made = items.aggregate(by="item_id", window=window, count=True, approach=approach)
+        step = next(each for each in query.graph().steps if each.name == made.name)
+        assert step.approach == approach
+    with pytest.raises(UsageError, match="recover_within='2s' cannot be promised"):
+        items.aggregate(
+            by="item_id", window=window, count=True, approach=Instant(), recover_within="2s"
+        )
+
+
+def test_what_is_promised_is_part_of_a_plan() -> None:
+    """The same whether the default was said or not; another promise is another plan."""
+    plans = []
+    for settings in ({}, {"recover_within": "10s"}, {"recover_within": None}):
+        query = Query("q", **settings)
+        items_of(query).aggregate(
+            by="item_id", window=count_window(10), count=True, name="counts"
+        ).to_stream()
+        plans.append(query.plan().fingerprint)
+    assert plans[0] == plans[1] != plans[2]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"recover_within": "1s", "approach": Amnesia()}, "cannot be promised"),
+        ({"recover_within": "10s", "approach": Instant()}, "cannot be promised"),
         ({"recover_within": "soon"}, "not a duration"),
         ({"recover_within": "0s"}, "longer than nothing"),
         ({"recover_within": "1s", "checkpoint_budget": "0%"}, "checkpoint_budget"),

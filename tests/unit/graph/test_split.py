@@ -9,6 +9,7 @@ from rewake.connectors.memory import Batches
 from rewake.graph.query import Query
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.stream_event import StreamEvent
+from rewake.recovery.approach import Kept
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 BATCH = pa.RecordBatch.from_pydict({"k": [1, 2, 3, 4, 5], "v": [5, None, 15, 25, 9]}, schema=SCHEMA)
@@ -85,7 +86,7 @@ def test_a_map_that_makes_many_tuples_is_logged():
     query = Query("q")
     items(query).map(twice, many=True, name="twice").to_stream("twice")
     node = query.plan().node("twice")
-    assert node.logs
+    assert node.kept is Kept.IN_LOG
     assert node.kept_because == "it makes several tuples of one"
     outcome = node.program.operator(SCHEMA).process(StreamEvent(0, BATCH))
     assert outcome.results.num_rows == 10

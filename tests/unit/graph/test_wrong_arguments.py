@@ -40,7 +40,7 @@ def stream() -> Stream:
 
 def other(of: Stream) -> Stream:
     """A second one of the same query."""
-    return of._query.entry("other", SCHEMA)
+    return of.filter("v >= 0", name="other")
 
 
 def per_key(_key: Any, _tuples: Any, state: Any) -> Any:
@@ -84,11 +84,11 @@ STEPS: dict[str, Callable[[Stream], tuple[Any, dict[str, Any]]]] = {
     "count_window": lambda _of: (rewake.count_window, {"size": 10}),
     "session_window": lambda _of: (rewake.session_window, {"gap": "10s"}),
     "Query": lambda _of: (Query, {"name": "another"}),
-    "entry": lambda of: (of._query.entry, {"name": "more", "schema": SCHEMA}),
-    "source": lambda of: (
-        of._query.source, {"name": "more", "source": rewake.Batches(pa.table({"v": [1]}))},
+    "entry": lambda _of: (Query("wrong").entry, {"name": "more", "schema": SCHEMA}),
+    "source": lambda _of: (
+        Query("wrong").source, {"name": "more", "source": rewake.Batches(pa.table({"v": [1]}))},
     ),
-    "loop": lambda of: (of._query.loop, {"name": "more", "schema": SCHEMA}),
+    "loop": lambda _of: (Query("wrong").loop, {"name": "more", "schema": SCHEMA}),
     "Batches": lambda _of: (rewake.Batches, {"rows": pa.table({"v": [1], "at": [1]})}),
 }  # fmt: skip
 # What needs a database, and what only looks at a stream.

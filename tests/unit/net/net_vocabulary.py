@@ -24,12 +24,15 @@ from rewake.node.messages import (
     Failed,
     Find,
     Finished,
+    Follow,
     Found,
     Heartbeat,
+    InSync,
     Packet,
     Peek,
     Peer,
     PeerMoved,
+    PlaceLost,
     Produce,
     Refused,
     Register,
@@ -37,6 +40,7 @@ from rewake.node.messages import (
     Subscribe,
     Superseded,
     Welcome,
+    Words,
 )
 
 TOKEN = Token(bytes(range(32)))
@@ -51,19 +55,25 @@ SAMPLES: tuple[Message, ...] = (
     Packet(2**63 - 1, 2**63 - 1, 0, 2**63 - 1),
     Subscribe("sum#0", 1, "print#0", 2, -1, 7),
     Peek("sum#0"),
+    Follow("sum#0", 1, 4),
+    Words(b""),
+    Words(b"what an approach says"),
+    InSync("sum#0", 3, 1, 4),
+    PlaceLost("sum#0", 1, 4),
     Begins(12, 1),
     Refused('no "such" output\n', fenced=True),
     Ack(5, -1),
     Produce("sum#0", "orders", "me\u00fc\\udata"),
-    Register("sum#0", ("10.0.0.1", 65535), 77, "host"),
+    Register("sum#0", ("10.0.0.1", 65535), 77, "host", "server-3", 1),
     Welcome("sum#0", 1, {"a": _PEER, "b": Peer(("::1", 1), 0)}),
+    Welcome("sum#0", 2, standby=True),
     PeerMoved("a", _PEER),
     PeerMoved("a", None),
     Heartbeat("a", 1, {"rate": 1.5, "open": 3, "list": [1, None, True], "deep": {"x": "y"}}),
     Finished("a", 2),
     Failed("a", 2, "it broke", fatal=False),
     Stop("enough"),
-    Superseded(9),
+    Superseded(9, "sum#0"),
     Find("totals"),
     Found("totals", 1, [["sum#0", 0, "127.0.0.1", 4711, 3, 0]]),
     Found("totals", 1, [], True, "node 'sum' is older than it was", True),
@@ -142,6 +152,7 @@ class World:
         self.server = Recorder()
         self.listener = Listener(TOKEN, **settings)
         self.loop.listen(self.listener, self.server)
+        self._apart: list[Loop] = []
 
     def connect(self, handler: Recorder, token: Token = TOKEN) -> Connection:
         connection = Connection.connect(self.listener.address, token, self.loop.now())
@@ -166,9 +177,19 @@ class World:
         self.until(lambda: client.connections and len(self.server.connections) > before)
         return client, connection
 
+    def joined_and_asleep(self) -> Connection:
+        """A client of another loop, which nobody runs any more: it reads and says nothing."""
+        asleep, before = Loop(), len(self.server.connections)
+        self._apart.append(asleep)
+        connection = Connection.connect(self.listener.address, TOKEN, asleep.now())
+        asleep.add(connection, Recorder())
+        self.until(lambda: asleep.run_once(0.0) or len(self.server.connections) > before)
+        return connection
+
     def close(self) -> None:
         self.loop.stop_listening(self.listener)
-        self.loop.close()
+        for each in (self.loop, *self._apart):
+            each.close()
 
 
 @contextmanager

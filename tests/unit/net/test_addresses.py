@@ -34,7 +34,7 @@ def run(folder: Path, listen: str, *, allow_remote: bool = False) -> tuple[str, 
     with query:
         watcher = Watcher(query, SMALL.stream_name, 0)
         query.await_start()
-        nodes = {peer.address[0] for peer in query._host._coordinator.peers().values()}
+        nodes = {query.status()[node.name]["address"][0] for node in query.plan.nodes}
         query.await_end(60.0)
         watcher.thread.join(20.0)
         watcher.leave()

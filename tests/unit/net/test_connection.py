@@ -1,5 +1,6 @@
 """Messages over real sockets: whole, in order, both ways, and ends that are told."""
 
+import os
 import socket
 import struct
 
@@ -86,11 +87,7 @@ def test_a_peer_that_does_not_read_blocks_nobody() -> None:
     with world() as there:
         sleeping = socket.create_connection(there.listener.address)
         _, connection = there.joined()
-        idle = Connection.connect(there.listener.address, TOKEN, there.loop.now())
-        there.loop.add(idle, Recorder())
-        there.until(lambda: len(there.server.connections) == 2)
-        # The idle client is not served any more: nobody reads what is sent to it.
-        there.loop._selector.unregister(idle)
+        there.joined_and_asleep()  # nobody reads what is sent to it
         full = there.server.connections[1]
         for packet in packets([4_000_000] * 8, 0):
             full.send(packet)
@@ -137,7 +134,8 @@ def test_a_peer_that_is_killed_in_the_middle_of_a_message_is_an_end_not_an_error
         for packet in packets([4_000_000] * 8, 0):
             connection.send(packet)
         assert connection.queued_bytes
-        connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with socket_of(connection) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
         there.until(lambda: there.server.ended == [accepted])
         assert accepted.fault is None
@@ -165,9 +163,8 @@ def test_finishing_lets_the_peer_read_what_was_said_last() -> None:
 def test_a_peer_that_does_not_go_is_closed_at_the_deadline() -> None:
     """Finishing takes seconds at most."""
     with world() as there:
-        _, connection = there.joined()
+        there.joined_and_asleep()
         accepted = there.server.connections[0]
-        there.loop._selector.unregister(connection)
         accepted.finish(there.loop.now() - 100.0)
         there.until(lambda: accepted.closed)
         assert there.server.ended == []
@@ -211,8 +208,7 @@ def test_garbage_after_authentication_ends_that_connection_alone() -> None:
     with world() as there:
         _, good = there.joined()
         _, bad = there.joined()
-        bad._queue.append(memoryview(b"garbage"))
-        bad.on_writable()
+        os.write(bad.fileno(), b"garbage")
         there.until(lambda: there.server.ended)
         assert str(there.server.ended[0].fault).startswith("127.0.0.1:")
         good.send(Stop("still here"))
@@ -221,8 +217,7 @@ def test_garbage_after_authentication_ends_that_connection_alone() -> None:
 
 def test_a_packet_over_the_receivers_limit_ends_the_connection() -> None:
     """Limits can be set; nothing is allocated for what is over them."""
-    with world() as there:
-        there.listener._limits = AUTHENTICATED._replace(payload_bytes=1000)
+    with world(limits=AUTHENTICATED._replace(payload_bytes=1000)) as there:
         _, connection = there.joined()
         connection.send(Packet(0, 1, 1, None, bytes(1001)))
         there.until(lambda: there.server.ended)
@@ -252,8 +247,14 @@ def test_the_world_shows_nothing_secret() -> None:
         assert isinstance(there, World)
 
 
+def socket_of(connection: Connection) -> socket.socket:
+    """The connection's own socket once more, to set or ask what the kernel knows of it."""
+    return socket.socket(fileno=os.dup(connection.fileno()))
+
+
 def _congestion_control(connection: Connection) -> bytes:
-    option = connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    with socket_of(connection) as same:
+        option = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
     return option.rstrip(b"\0")
 
 

@@ -139,6 +139,6 @@ def test_a_connection_that_has_ended_before_it_is_added_is_told() -> None:
     with world() as there:
         client = Recorder()
         connection = there.connect(Recorder())
-        connection._end("before")
+        connection.expire()
         there.loop.add(connection, client)
         there.until(lambda: client.ended == [connection])

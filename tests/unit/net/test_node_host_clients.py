@@ -19,11 +19,13 @@ from rewake.net.clients.client import Endpoint, Subscription
 from rewake.net.nodes.links import Links
 from rewake.net.nodes.log import LIMITS, NodeLog
 from rewake.net.nodes.read_back import ReadBack
+from rewake.net.nodes.share import Share
 from rewake.net.wire.authentication import TOKEN_BYTES, Token
 from rewake.net.wire.loop import Loop
 from rewake.node.channels.channels import Channels
 from rewake.node.channels.packets import packet_of
 from rewake.node.channels.producers import MOST_WINDOW_BYTES
+from rewake.node.channels.reception import Reception
 from rewake.node.commands import (
     Answer,
     Append,
@@ -80,6 +82,21 @@ def packet(first: int, last: int) -> Packet:
     return packet_of(StreamEvent(first, pa.record_batch({"k": list(range(first, last))}, SCHEMA)))
 
 
+class Building:
+    """A server of which nobody has heard."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.token = Token(bytes(TOKEN_BYTES))
+        self.address = ("127.0.0.1", 1)
+        self.reception: Reception[Any] = Reception((), self.never, self.never)
+
+    def never(self, *_arguments: Any) -> None:
+        raise AssertionError("nobody comes")
+
+    tell = opened = never
+
+
 class Host:
     """A node and its links; what it appends is durable when a test says so."""
 
@@ -92,8 +109,8 @@ class Host:
         self.node = Node.recover(entry(), 1, **ends)
         self.read_back = ReadBack(self.node, log, self.perform)
         self.channels = Channels(self.node, {}, count(1))
-        token = Token(bytes(TOKEN_BYTES))
-        self.links = Links(self.channels, Loop(), token, self.perform, self.read_back.forget)
+        share = Share(Building())
+        self.links = Links(self.channels, share, self.perform, self.read_back.forget)
         self.frames = 0
 
     def perform(self, _event: str, commands: Sequence[HostCommand]) -> None:
@@ -121,21 +138,17 @@ class Host:
         self.work()
         self.perform("durable", self.node.durable(self.frames))
 
-    def line(self) -> Line:
-        """Somebody has connected, and proven who it is."""
-        line = Line()
-        self.links.authenticated(line)
+    def comes(self, message: Any) -> Line:
+        """Somebody has connected, and says this."""
+        line: Any = Line()
+        self.links.admit(line, [message])
         return line
 
     def produce(self, name: str = "producer", epoch: int = 0, position: int = 0) -> Line:
-        line = self.line()
-        self.links.received(line, [Produce("entry", "entry", name, epoch, position)])
-        return line
+        return self.comes(Produce("entry", "entry", name, epoch, position))
 
     def subscribe(self, position: int) -> Line:
-        line = self.line()
-        self.links.received(line, [Subscribe("entry", 0, "client", 0, position)])
-        return line
+        return self.comes(Subscribe("entry", 0, "client", 0, position))
 
 
 def test_a_producer_begins_where_everything_before_it_is_durable() -> None:

@@ -22,7 +22,7 @@ from rewake.drill.queries import ItemDrill
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
 from rewake.net.clients.client import Endpoint
-from rewake.net.nodes.task import NodeTask
+from rewake.net.nodes.task import ServerTask
 from rewake.net.queries.running import RunningQuery
 from rewake.net.wire.authentication import Token
 from rewake.net.wire.connection import Connection
@@ -153,9 +153,9 @@ class Nobody:
     """A launcher that starts nothing, and remembers what it was to start."""
 
     def __init__(self) -> None:
-        self.tasks: list[NodeTask] = []
+        self.tasks: list[ServerTask] = []
 
-    def start(self, tasks: Sequence[NodeTask], _failed: Callable[[str], None]) -> None:
+    def start(self, tasks: Sequence[ServerTask], _failed: Callable[[str], None]) -> None:
         self.tasks = list(tasks)
 
     def stop(self) -> None:

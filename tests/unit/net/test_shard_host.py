@@ -200,7 +200,7 @@ def test_an_owner_that_sleeps_is_superseded_and_refused_when_it_wakes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log's epochs decide, not who thinks that it is the owner."""
-    monkeypatch.setattr(shard_wire, "_AUTHENTICATION_SECONDS", 1.0)
+    monkeypatch.setattr(shard_wire, "AUTHENTICATION_SECONDS", 1.0)
     with executors(tmp_path, 2) as (one, other):
         one.ask(tmp_path, 0, [(1, 10)])
         asleep = one.host(tmp_path)
@@ -296,7 +296,7 @@ def test_a_host_is_woken_before_it_is_needed_where_shards_have_none(tmp_path: Pa
         assert address is not None
         os.kill(woken, signal.SIGKILL)
         # Its socket lives as long as its last thread.
-        until(lambda: not shard_client._answers(address))
+        until(lambda: not shard_client.host_answers(address))
         starting = shard_client.wake_host(str(tmp_path), "127.0.0.1", lambda: other.identity)
         assert starting is not None, "the owner is gone"
         starting.join()
@@ -329,7 +329,7 @@ def test_a_host_ends_when_it_is_told_to_or_its_folder_is_gone(tmp_path: Path) ->
 
 def test_a_host_that_nobody_asks_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the time that it was given."""
-    monkeypatch.setattr(shard_client, "_IDLE_SECONDS", "0.5")
+    monkeypatch.setattr(shard_client, "IDLE_SECONDS", "0.5")
     with executors(tmp_path) as (executor,):
         executor.ask(tmp_path, 0, [(1, 1)])
         until(lambda: host_pids(tmp_path) == [])

@@ -27,9 +27,12 @@ def messages(*batches: pa.RecordBatch) -> list[pa.Buffer]:
     return [message for each in batches for message in messages_of(each)]
 
 
+Joined = tuple[ShardConnection, ShardConnection, socket.socket]
+
+
 @pytest.fixture
-def raw() -> Iterator[tuple[ShardConnection, socket.socket]]:
-    """Return an authenticated end, and the bare socket of the other."""
+def joined() -> Iterator[Joined]:
+    """Return both ends of an authenticated connection, and the bare socket of the second."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
@@ -43,17 +46,20 @@ def raw() -> Iterator[tuple[ShardConnection, socket.socket]]:
         accepting.start()
         connecting = ShardConnection(near, "host", TOKEN, accepting=False, silence_seconds=10.0)
         accepting.join()
-        yield connecting, far
+        yield connecting, ends[0], far
         connecting.close()
 
 
 @pytest.fixture
-def ends(raw: tuple[ShardConnection, socket.socket]) -> tuple[ShardConnection, ShardConnection]:
+def raw(joined: Joined) -> tuple[ShardConnection, socket.socket]:
+    """Return an authenticated end, and the bare socket of the other."""
+    return joined[0], joined[2]
+
+
+@pytest.fixture
+def ends(joined: Joined) -> tuple[ShardConnection, ShardConnection]:
     """Return both ends of an authenticated connection."""
-    connection, far = raw
-    other = object.__new__(ShardConnection)
-    other.peer, other._socket = "task", far
-    return connection, other
+    return joined[0], joined[1]
 
 
 def test_headers_and_tuples_arrive_as_they_were_sent(
@@ -75,7 +81,7 @@ def test_large_batches_are_sent_in_pieces(
 ) -> None:
     """None is over the limit, and nothing is lost."""
     near, far = ends
-    monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 4096)
+    monkeypatch.setattr(shard_wire, "MAX_TUPLES_BYTES", 4096)
     near.send_tuples(messages(batch(1000)))
     pieces = list(far.receive_tuples(SCHEMA))
     assert len(pieces) > 2
@@ -86,10 +92,10 @@ def test_what_is_too_large_is_not_sent(
     ends: tuple[ShardConnection, ShardConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer would cut the connection."""
-    monkeypatch.setattr(shard_wire, "_MAX_HEADER_BYTES", 10)
+    monkeypatch.setattr(shard_wire, "MAX_HEADER_BYTES", 10)
     with pytest.raises(UsageError, match="over the limit"):
         ends[0].send_header({"name": "x" * 20})
-    monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 10)
+    monkeypatch.setattr(shard_wire, "MAX_TUPLES_BYTES", 10)
     with pytest.raises(UsageError, match="too large"):
         messages(batch(1))
 
@@ -110,7 +116,7 @@ def test_a_connection_that_breaks_is_not_the_end_of_the_tuples(
 def test_a_peer_that_says_nothing_is_gone(raw: tuple[ShardConnection, socket.socket]) -> None:
     """After the time that it was given."""
     connection, _ = raw
-    connection._socket.settimeout(0.05)
+    connection.silence(0.05)
     with pytest.raises(Disconnected):
         connection.receive_header()
 
@@ -123,9 +129,9 @@ def test_a_peer_that_says_nothing_is_gone(raw: tuple[ShardConnection, socket.soc
         struct.pack("<4sBBHII", b"RWKS", 1, 9, 0, 2, 0) + b"{}",
         struct.pack("<4sBBHII", b"RWKS", 1, 1, 0, 1 << 30, 0),
         struct.pack("<4sBBHII", b"RWKS", 1, 1, 0, 2, 0) + b"{}",
-        shard_wire._prefix(1, 2, b"[]") + b"[]",
-        shard_wire._prefix(1, 2, b"{{") + b"{{",
-        shard_wire._prefix(3, 0),
+        shard_wire.prefix_of(1, 2, b"[]") + b"[]",
+        shard_wire.prefix_of(1, 2, b"{{") + b"{{",
+        shard_wire.prefix_of(3, 0),
     ],
 )
 def test_bytes_that_no_honest_peer_sends_are_refused(
@@ -143,7 +149,7 @@ def test_tuples_that_cannot_be_read_are_refused(
 ) -> None:
     """Bytes that are no Arrow message, or one of other columns."""
     connection, far = raw
-    far.sendall(shard_wire._prefix(2, 16) + bytes(16))
+    far.sendall(shard_wire.prefix_of(2, 16) + bytes(16))
     with pytest.raises(BadPeer):
         next(connection.receive_tuples(SCHEMA))
 

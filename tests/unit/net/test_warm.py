@@ -16,10 +16,8 @@ from rewake.operators.join.operator import JoinSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.resampling.operator import ResampleSpec
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session_window
 from rewake.operators.sorting.operator import SortSpec
-from rewake.operators.windows.specs import count_window
+from rewake.operators.windows.specs import count_window, session_window
 
 SCHEMA = pa.schema([("key", pa.int32()), ("value", pa.int32()), ("name", pa.string())])
 
@@ -30,7 +28,7 @@ EXACT = [Sum("price"), Min("price"), Max("raw"), Last("name"), First("day")]
 SPECS = {
     "aggregate": (AggregateSpec(["key", "name"], count_window(10), [Avg("value")]), 1),
     "exact": (AggregateSpec(["price"], count_window(10), EXACT), 1),
-    "sessions": (SessionSpec(["key"], session_window("1s"), [Avg("value")], "at"), 1),
+    "sessions": (AggregateSpec(["key"], session_window("1s"), [Avg("value")], "at"), 1),
     "join": (JoinSpec((("key", "key"),), "10s", ("at", "at"), how="full"), 2),
     "sort": (SortSpec(("at",), 3, per=("key",), flush=True), 1),
     "resample": (ResampleSpec((("v", "value"),), "at", "1s", on=("key",)), 2),

@@ -14,8 +14,8 @@ from net_vocabulary import SAMPLES, as_bytes, decoded, feed
 
 from rewake.model.errors import BadPeer, UsageError
 from rewake.net.wire.codec import (
-    _CONTROL,
     AUTHENTICATED,
+    CONTROL,
     UNAUTHENTICATED,
     Kind,
     Limits,
@@ -24,7 +24,7 @@ from rewake.net.wire.codec import (
     encode_frame,
 )
 from rewake.net.wire.decoder import Decoder
-from rewake.node.messages import Failed, Heartbeat, Packet, Peer, Register, Welcome
+from rewake.node.messages import Failed, Heartbeat, Packet, Peer, Register, Welcome, Words
 
 POSITIONS = st.integers(0, 2**62)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -38,10 +38,10 @@ def test_a_message_survives_the_wire(message: Message) -> None:
 
 def test_every_message_has_a_kind_and_every_field_a_reader() -> None:
     """A field that is added to a message and forgotten here would be lost silently."""
-    for message, fields in _CONTROL.values():
+    for message, fields in CONTROL.values():
         assert [each.name for each in dataclasses.fields(message)] == list(fields)
     kinds = {type(each) for each in SAMPLES}
-    assert len(kinds) == len(_CONTROL) + 2, "a message without a sample"
+    assert len(kinds) == len(CONTROL) + 3, "a message without a sample"
 
 
 @given(
@@ -116,7 +116,9 @@ def control(kind: Kind, value: object) -> bytes:
     return encode_frame(kind, json.dumps(value).encode())
 
 
-HONEST = {"node": "a", "address": ["127.0.0.1", 80], "pid": 1, "host": ""}
+HONEST = {
+    "node": "a", "address": ["127.0.0.1", 80], "pid": 1, "host": "", "server": "", "place": 0,
+}  # fmt: skip
 WRONG_FIELDS = (
     {"address": ["h", 65536]},
     {"address": ["h", -1]},
@@ -266,7 +268,7 @@ def test_every_prefix_of_a_stream_is_the_messages_that_are_whole() -> None:
 
 def test_every_flipped_bit_is_a_typed_error_a_wait_or_in_a_payload() -> None:
     """A message that was changed on its way is never taken for one."""
-    payload_bytes = {b"arrow bytes", b"x"}
+    payload_bytes = {b"arrow bytes", b"x", b"what an approach says"}
     for place in range(len(STREAM)):
         for bit in (1, 128):
             garbled = bytearray(STREAM)
@@ -276,8 +278,9 @@ def test_every_flipped_bit_is_a_typed_error_a_wait_or_in_a_payload() -> None:
             except BadPeer:
                 continue
             different = [a for a, b in zip(found, SAMPLES, strict=False) if a != b]
-            assert all(type(each) is Packet for each in different)
-            assert all(bytes(each.payload) not in payload_bytes for each in different)
+            assert all(type(each) in (Packet, Words) for each in different)
+            payloads = [each.payload if type(each) is Packet else each.words for each in different]
+            assert all(bytes(each) not in payload_bytes for each in payloads)
 
 
 @given(st.binary(max_size=300), st.sampled_from([UNAUTHENTICATED, AUTHENTICATED]))
@@ -290,14 +293,14 @@ def test_any_bytes_are_a_typed_error_or_a_wait(data: bytes, limits: Limits) -> N
             continue
 
 
-@given(st.sampled_from(sorted(_CONTROL)), st.recursive(
+@given(st.sampled_from(sorted(CONTROL)), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 ))  # fmt: skip
 def test_any_json_in_any_field_is_a_typed_error_or_a_message(kind: Kind, value: object) -> None:
     """Checked field by field, since a random object has no right names."""
-    message, fields = _CONTROL[kind]
+    message, fields = CONTROL[kind]
     honest = {name: field.write(_default(name)) for name, field in fields.items()}
     for name in fields:
         try:
@@ -313,7 +316,9 @@ def _default(name: str) -> object:
         "address": ("h", 1), "peers": {}, "peer": None, "progress": {}, "fenced": False,
         "fatal": True, "places": [], "lineage": None, "log": None, "misfit": False,
     }  # fmt: skip
-    texts = {"node", "subscriber", "reason", "channel", "producer", "host", "error", "stream"}
+    texts = {
+        "node", "subscriber", "reason", "channel", "producer", "host", "error", "stream", "server",
+    }  # fmt: skip
     return special.get(name, "text" if name in texts else 1)
 
 

@@ -5,7 +5,7 @@ import pytest
 from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.log.files.lineage import LogRecord
 from rewake.model.errors import UsageError
-from rewake.node.commands import EndQuery, HangUp, KillAttempt, Persist, Tell
+from rewake.node.commands import EndQuery, HangUp, KillServer, Persist, Tell
 from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.messages import (
     Failed,
@@ -56,7 +56,7 @@ def test_a_later_attempt_supersedes_the_earlier_one():
     register(coordinator, 1, "a")
     register(coordinator, 2, "b")
     commands = register(coordinator, 3, "a")
-    assert told(commands, 1) == [Superseded(2)]
+    assert told(commands, 1) == [Superseded(2, "a")]
     assert HangUp(1) in commands
     assert told(commands, 3)[0].epoch == 2
     moved = told(commands, 2)
@@ -101,7 +101,7 @@ def test_silence_is_a_death():
     register(coordinator, 1, "a", now_ms=0.0)
     coordinator.heartbeat(1, Heartbeat("a", 1), 0.0)
     commands = [each for now in range(0, 5_000, 50) for each in coordinator.tick(float(now))]
-    assert commands == [KillAttempt("a", 0, 1), HangUp(1)]
+    assert commands == [KillServer(("a",), 0, 1), HangUp(1)]
     assert coordinator.nodes["a"].replaced == {"silent": 1}
 
 
@@ -246,3 +246,113 @@ def test_a_node_whose_parts_do_not_fit_ends_the_query_as_that():
     register(coordinator, 1, "a")
     commands = coordinator.failed(1, Failed("a", 1, "the log is older", misfit=True))
     assert commands[-1] == EndQuery("node 'a': the log is older", misfit=True)
+
+
+# --- several nodes on one server -----------------------------------------------------------------
+
+
+def serve(coordinator: Coordinator, connection: int, *nodes: str, now_ms: float = 0.0):
+    """A server registers its nodes, and each is welcomed."""
+    commands = []
+    for node in nodes:
+        message = Register(node, ("127.0.0.1", connection), 70 + connection, "", "server-0")
+        commands += coordinator.registered(connection, message, now_ms)
+    persists = [each for each in commands if isinstance(each, Persist)]
+    coordinator.check_invariants()
+    return commands + coordinator.persisted(persists[-1].version)
+
+
+def test_the_nodes_of_a_server_are_welcomed_one_by_one_and_hear_of_each_other():
+    """The first to be welcomed learns where the second is by the same connection."""
+    coordinator = Coordinator(plan("a", "b"))
+    messages = told(serve(coordinator, 1, "a", "b"), 1)
+    assert [(type(each), each.node) for each in messages] == [
+        (Welcome, "a"), (Welcome, "b"), (PeerMoved, "b"),
+    ]  # fmt: skip
+    assert coordinator.running == ["a", "b"]
+    assert [coordinator.server_of(each) for each in "ab"] == ["server-0", "server-0"]
+
+
+def test_a_server_that_is_gone_takes_all_its_nodes_along():
+    """Each is lost, and each of the others is told of each, once."""
+    coordinator = Coordinator(plan("a", "b", "c"))
+    serve(coordinator, 1, "a", "b")
+    register(coordinator, 2, "c")
+    commands = coordinator.disconnected(1)
+    assert told(commands, 2) == [PeerMoved("a", None), PeerMoved("b", None)]
+    assert told(commands, 1) == []
+    assert coordinator.running == ["c"]
+    assert [coordinator.nodes[each].replaced for each in "ab"] == [{"died": 1}] * 2
+
+
+def test_a_server_of_which_one_node_is_superseded_has_to_leave():
+    """It is told so once, and none of its nodes counts as running any more."""
+    coordinator = Coordinator(plan("a", "b", "c"))
+    serve(coordinator, 1, "a", "b")
+    register(coordinator, 2, "c")
+    commands = register(coordinator, 3, "b")
+    assert told(commands, 1) == [Superseded(2, "b")]
+    assert commands.count(HangUp(1)) == 1
+    assert PeerMoved("a", None) in told(commands, 2)
+    assert sorted(coordinator.running) == ["b", "c"]
+    assert coordinator.disconnected(1) == [], "that is over already"
+
+
+def test_a_server_that_comes_again_supersedes_itself_only_once():
+    """Its first node makes the earlier life leave; the others find nobody."""
+    coordinator = Coordinator(plan("a", "b"))
+    serve(coordinator, 1, "a", "b")
+    commands = serve(coordinator, 2, "a", "b")
+    assert told(commands, 1) == [Superseded(2, "a")]
+    assert coordinator.running == ["a", "b"]
+    assert [coordinator.nodes[each].epoch for each in "ab"] == [2, 2]
+
+
+def test_a_silent_server_is_killed_once_for_all_its_nodes():
+    """Its process is one."""
+    coordinator = Coordinator(plan("a", "b"))
+    serve(coordinator, 1, "a", "b")
+    for node in "ab":
+        coordinator.heartbeat(1, Heartbeat(node, 1, {"recovering": False}), 0.0)
+    commands = [each for now in range(0, 10_000, 50) for each in coordinator.tick(float(now))]
+    kills = [each for each in commands if isinstance(each, KillServer)]
+    assert kills == [KillServer(("a", "b"), 71, 1)]
+    assert commands.count(HangUp(1)) == 1
+
+
+def test_a_server_is_starting_as_long_as_one_of_its_nodes_is():
+    """While one loads its state nobody else there gets a turn, and that is no silence."""
+    coordinator = Coordinator(plan("a", "b"))
+    serve(coordinator, 1, "a", "b")
+    coordinator.heartbeat(1, Heartbeat("a", 1, {"recovering": False}), 0.0)
+    assert [each for now in range(0, 20_000, 50) for each in coordinator.tick(float(now))] == []
+    coordinator.heartbeat(1, Heartbeat("b", 1, {"recovering": False}), 20_000.0)
+    late = [each for now in range(20_000, 30_000, 50) for each in coordinator.tick(float(now))]
+    assert any(isinstance(each, KillServer) for each in late)
+
+
+def test_a_server_is_told_once_that_the_query_is_over():
+    """It is one process, which leaves with all its nodes."""
+    coordinator = Coordinator(plan("a", "b"))
+    serve(coordinator, 1, "a", "b")
+    coordinator.finished(1, Finished("a", 1))
+    commands = coordinator.finished(1, Finished("b", 1))
+    assert [type(each) for each in told(commands, 1)] == [Stop]
+    assert EndQuery() in commands
+
+
+def test_who_dies_in_vain_is_named_and_not_those_who_went_with_it():
+    """All of them ended as often; one has said why."""
+    coordinator = Coordinator(plan("a", "b"))
+    ends = []
+    for life in range(1, 30):
+        serve(coordinator, life, "a", "b", now_ms=life * 10_000.0)
+        for node in "ab":
+            coordinator.heartbeat(life, Heartbeat(node, life, {}), life * 10_000.0 + 9_000.0)
+        coordinator.failed(life, Failed("b", life, "it is b", fatal=False))
+        ends += [each for each in coordinator.disconnected(life) if isinstance(each, EndQuery)]
+        if ends:
+            break
+    assert ends[0].error is not None
+    assert ends[0].error.startswith("node 'b' was started 20 times in a row")
+    assert "it is b" in ends[0].error

@@ -15,7 +15,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Subscribe
 from rewake.node.node import Node
 from rewake.operators.windows.specs import count_window
-from rewake.recovery.approach import approach_named
+from rewake.recovery.approach import Kept, approach_named
 from rewake.sim.connectors import ListSink
 
 TURNS = 10_000
@@ -49,7 +49,7 @@ def union(approach: str) -> Any:
     )
     sums.to_stream("sums")
     plan = query.plan().node("both")
-    assert plan.logs == (approach != "amnesia")
+    assert (plan.kept is Kept.IN_LOG) == (approach != "amnesia")
     return plan
 
 

@@ -10,7 +10,8 @@ from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.columns.arrays import Array
 from rewake.operators.columns.keys import GroupBy
-from rewake.operators.kit.footprints import check_clocks, frames_of, key_ids_of, seen_by_slot
+from rewake.operators.columns.values import check_clocks
+from rewake.operators.kit.footprints import check_layout, key_ids_of, read_back, rows_of_parts
 from rewake.operators.stateful import StoredParts
 
 LAYOUT = [np.zeros(0, np.int64), np.zeros(0, np.uint8)]
@@ -22,13 +23,24 @@ def stored(*columns: Array, rows: list[int], total: int) -> StoredParts:
     return StoredParts(ids, ids + 100, [list(columns)], [np.array(rows)], [total])
 
 
-def test_frames_with_the_columns_of_the_layout_are_given_as_they_are() -> None:
-    """Columns beside those of parts may be of any length."""
-    parts = stored(np.array([5, 6]), np.zeros(9, np.uint8), rows=[1], total=2)
-    ((columns, rows, total),) = frames_of(parts, LAYOUT, slice(1))
-    assert columns[0].tolist() == [5, 6]
-    assert rows.tolist() == [1]
-    assert total == 2
+def test_of_frames_with_the_columns_of_the_layout_the_chosen_rows_are_given() -> None:
+    """Behind lengths there are columns with so many values for each part."""
+    layout = [np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.int16)]
+    one = stored(np.array([5, 6]), np.array([1, 2], np.uint32), np.arange(3, dtype=np.int16),
+                 rows=[1], total=2)  # fmt: skip
+    other = one._replace(columns=[*one.columns, *one.columns], rows=[np.array([1]), np.array([0])])
+    found = read_back(other._replace(totals=[2, 2]), layout, of_parts=2)
+    assert [column.tolist() for column in found.columns] == [[6, 5], [2, 1], [1, 2, 0]]
+
+
+def test_columns_beside_those_of_parts_may_be_of_any_length() -> None:
+    """Who wrote them knows what they are."""
+    check_layout(stored(np.array([5, 6]), np.zeros(9, np.uint8), rows=[1], total=2), LAYOUT)
+
+
+def test_rows_of_parts_are_one_behind_the_other() -> None:
+    """A part may have none."""
+    assert rows_of_parts(np.array([2, 0, 3]), np.array([2, 1, 0])).tolist() == [2, 3, 4, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +54,7 @@ def test_frames_with_the_columns_of_the_layout_are_given_as_they_are() -> None:
 def test_other_columns_are_damage(columns: list[Array], said: str) -> None:
     """Whether one is missing, of another type, or of another length."""
     with pytest.raises(DamagedFrame, match=said):
-        list(frames_of(stored(*columns, rows=[0], total=2), LAYOUT, slice(1)))
+        check_layout(stored(*columns, rows=[0], total=2), LAYOUT, slice(1))
 
 
 def test_keys_are_read_whatever_follows_them() -> None:
@@ -60,10 +72,3 @@ def test_a_time_that_no_clock_shows_is_damage(clock: int) -> None:
     check_clocks([NO_TIME, TIME_LIMIT, 1 - TIME_LIMIT])
     with pytest.raises(DamagedFrame, match=f"{clock} is out of range"):
         check_clocks([0, clock])
-
-
-def test_what_restored_parts_have_seen_is_known_by_slot() -> None:
-    """Slots of openings come first."""
-    parts = stored(rows=[0, 1], total=2)
-    slots = np.array([3, 0, 2, 1], np.int32)
-    assert seen_by_slot(parts, parts, slots, 5).tolist() == [101, 101, 100, 100, 0]

@@ -12,24 +12,25 @@ BIDS = pa.table({"auction": [1], "price": [5], "at": [0]})
 AUCTIONS = pa.table({"id": [1], "seller": ["x"], "at": [0]})
 
 
-def streams():
+def streams(query=None):
     """Two sources of one query."""
-    query = Query("q")
+    query = query or Query("q")
     return query.source("bids", Batches(BIDS)), query.source("auctions", Batches(AUCTIONS))
 
 
-def joined(**more):
+def joined(query=None, **more):
     """A join of the two unless a test says otherwise."""
     options = {"on": [("auction", "id")], "within": 10, "time": "at", "name": "won"}
-    return join(*streams(), **{**options, **more})
+    return join(*streams(query), **{**options, **more})
 
 
 def test_a_join_is_a_step_with_two_inputs():
     """Its plan divides each input by its own equality columns."""
-    made = joined(shards=2, how="left", where="price > 1")
+    query = Query("q")
+    made = joined(query, shards=2, how="left", where="price > 1")
     assert made.schema.names == ["auction", "price", "at", "id", "seller", "at_right"]
     made.to_stream("won")
-    text = made._query.explain()
+    text = query.explain()
     assert "won: join, 2 shards" in text
     assert "by auction into 2" in text
     assert "by id into 2" in text

@@ -20,10 +20,10 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import END_OF_TIME, StreamEvent
 from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.classes import OperatorClass
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session_window
 from rewake.operators.stateful import StoredParts
+from rewake.operators.windows.specs import session_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 NOTHING = StoredParts(np.zeros(0, np.int64), np.zeros(0, np.int64), [], [], [])
@@ -37,7 +37,7 @@ def event(position, *rows, watermark=None):
 
 def operator(*functions, gap=10, **options):
     functions = functions or (Count(),)
-    return SessionSpec(("k",), session_window(gap), functions, "t", **options).operator(SCHEMA)
+    return AggregateSpec(("k",), session_window(gap), functions, "t", **options).operator(SCHEMA)
 
 
 def rows_of(batch):
@@ -110,7 +110,7 @@ def test_what_a_watermark_alone_decides_leaves_a_check():
 def test_a_gap_is_a_duration_in_the_unit_of_the_time_column():
     """As with windows of event time."""
     schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("ms"))])
-    spec = SessionSpec(("k",), session_window("2s"), (Count(),), "t")
+    spec = AggregateSpec(("k",), session_window("2s"), (Count(),), "t")
     made = spec.operator(schema)
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1, 1, 1]), pa.array([0, 1_999, 4_000], pa.timestamp("ms"))], schema=schema
@@ -153,14 +153,15 @@ def test_bad_settings_are_refused_when_the_step_is_added(options, error, complai
 
 def test_sessions_are_a_step_of_a_query_and_say_what_they_do():
     """Keys, windows and functions give the result's columns."""
-    stream = Query("q").source("items", Batches(event(0, (1, 1, 0)).batch))
+    query = Query("q")
+    stream = query.source("items", Batches(event(0, (1, 1, 0)).batch))
     made = stream.aggregate(
         by="k", window=session_window(5), time="t", avg="v", route_late=True, slack=2
     )
     assert made.schema.names == ["k", "window_start", "window_end", "avg_v"]
     assert made.late.schema.names == ["k", "v", "t"]
-    words = list(made._port.step.spec.words())
-    assert words == ["avg(v) by k", "sessions with gaps of 5 of t, slack 2"]
+    made.to_stream()
+    assert "avg(v) by k; sessions with gaps of 5 of t, slack 2" in query.explain()
 
 
 def test_a_replayed_part_knows_what_the_clock_was_when_it_opened():

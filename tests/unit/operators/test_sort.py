@@ -18,8 +18,8 @@ from rewake.model.errors import (
 )
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, StreamEvent
 from rewake.operators.classes import OperatorClass
+from rewake.operators.kit.tuples import HeldBatches
 from rewake.operators.sorting.operator import Sort, SortSpec
-from rewake.operators.sorting.tuples import WaitingTuples
 from rewake.operators.stateful import StoredParts
 
 SCHEMA = pa.schema([("time", pa.int64()), ("key", pa.string()), ("price", pa.float64())])
@@ -411,7 +411,7 @@ def test_waiting_tuples_are_taken_from_wherever_they_are():
     """Few or many, from batches long ago or new, whatever was forgotten in between."""
     random = np.random.default_rng(1)
     schema = pa.schema([("name", pa.string())])
-    waiting, known = WaitingTuples(schema), []
+    waiting, known = HeldBatches(schema), []
     for turn in range(200):
         names = [f"{turn}-{number}" for number in range(int(random.integers(0, 30)))]
         assert waiting.append(pa.RecordBatch.from_pydict({"name": names}, schema)) == len(known)

@@ -19,10 +19,8 @@ from rewake.operators.aggregate.functions import (
     UserDefined,
 )
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.aggregate.spec_json import spec_from_json, windows_from_json
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session_window
-from rewake.operators.windows.specs import count_window, time_window
+from rewake.operators.aggregate.spec_json import spec_from_json
+from rewake.operators.windows.specs import count_window, session_window, time_window
 
 names = st.text(min_size=1, max_size=8)
 sizes = st.integers(1, 1000)
@@ -111,12 +109,12 @@ def test_what_describes_no_aggregate_is_refused(described: dict[str, object]) ->
 
 def test_sessions_are_described_and_read_back():
     """With all that decides their results; what is none is refused."""
-    spec = SessionSpec(["k"], session_window("5s"), [Avg("v"), Count()], "t", slack="1s")
+    spec = AggregateSpec(["k"], session_window("5s"), [Avg("v"), Count()], "t", slack="1s")
     described = {"kind": spec.kind, **spec.describe()}
-    again = windows_from_json(json.loads(json.dumps(described)))
-    assert isinstance(again, SessionSpec)
+    again = spec_from_json(json.loads(json.dumps(described)))
+    assert isinstance(again, AggregateSpec)
     assert again.describe() == spec.describe()
-    with pytest.raises(UsageError, match="does not describe sessions"):
-        windows_from_json({"kind": "sessions", "gap": 5})
+    with pytest.raises(UsageError, match="does not describe an aggregate"):
+        spec_from_json({"window": {"kind": "session", "size": 5}})
     plain = AggregateSpec(["k"], count_window(2), [Count()])
-    assert windows_from_json(plain.describe()) == plain
+    assert spec_from_json(plain.describe()) == plain

@@ -13,19 +13,24 @@ from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Sum
 from rewake.operators.aggregate.operator import AggregateSpec
+from rewake.operators.classes import OperatorClass
 from rewake.operators.fragment import FragmentProgram, OutputRoute
 from rewake.operators.windows.specs import count_window
-from rewake.recovery import approach as module
 from rewake.recovery.approach import (
     NOTHING,
+    Approach,
     Guarantee,
     Keeper,
+    Kept,
+    Recovery,
+    Release,
+    Survives,
     Turn,
     approach_named,
     approaches,
-    guarantee_of,
     register,
     rows_in,
+    unregister,
 )
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -35,31 +40,20 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
 @dataclass(frozen=True)
-class FromTheStart:
+class FromTheStart(Approach):
     """Logs results alone; after a crash all input is processed again."""
 
     name: ClassVar[str] = "from-the-start"
     keeper: ClassVar[Keeper] = Keeper.LOG
-    foretells: ClassVar[bool] = False
+    retains: ClassVar[Kept] = Kept.IN_LOG
     repeats_turns: ClassVar[bool] = True
-    allows_cycles: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, **settings):
-        return cls(**settings)
-
-    def settings(self):
-        return {}
-
-    def late_tuples_in(self, frame) -> int:  # noqa: ARG002
-        return 0
 
     def build(self, operator, emit, frames):
         newest = next(iter(frames), None)
         return ReplaysEverything(operator, emit, -1 if newest is None else newest.t_end)
 
 
-class ReplaysEverything:
+class ReplaysEverything(Recovery):
     """Drops what is emitted for input that the log has results of."""
 
     acknowledged = -1
@@ -94,16 +88,13 @@ class ReplaysEverything:
     def progress(self):
         return {"open_windows": self.operator.open_parts, "replay_tuples": self.position}
 
-    def check_invariants(self):
-        pass
-
 
 @pytest.fixture
-def from_the_start(monkeypatch) -> Iterator[str]:
+def from_the_start() -> Iterator[str]:
     """The approach is registered while the test runs."""
-    monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
     register(FromTheStart)
-    return FromTheStart.name
+    yield FromTheStart.name
+    unregister(FromTheStart)
 
 
 # --- a small host ----------------------------------------------------------------------------
@@ -162,12 +153,15 @@ def test_an_approach_from_outside_is_chosen_and_recovers_like_any_other(from_the
 
 def test_the_approaches_that_come_with_the_package_are_known_by_name():
     """Importing the registry is enough."""
-    known = {name: (each.keeper, guarantee_of(each)) for name, each in approaches().items()}
-    assert known == {
-        "amnesia": (Keeper.NOBODY, Guarantee.GAP),
-        "cec": (Keeper.LOG, Guarantee.PRECISE),
-        "instant": (Keeper.LOG, Guarantee.PRECISE),
-    }
+    known = {name: (each.keeper, each.retains) for name, each in approaches().items()}
+    assert (
+        known.items()
+        >= {
+            "amnesia": (Keeper.NOBODY, Kept.NOWHERE),
+            "cec": (Keeper.LOG, Kept.IN_LOG),
+            "instant": (Keeper.LOG, Kept.IN_LOG),
+        }.items()
+    )
 
 
 def test_a_name_belongs_to_one_approach():
@@ -207,3 +201,71 @@ def test_an_approach_is_its_name_and_settings(name, settings):
     assert made.settings() == settings
     assert approach_named(name, **made.settings()) == made
     assert hash(approach_named(name, **settings)) == hash(made)
+
+
+# --- what follows from the answers -----------------------------------------------------------
+
+
+class Mirrored(FromTheStart):
+    """Has a standby; only its answers matter here."""
+
+    name = "mirrored"
+    keeper = Keeper.STANDBY
+    retains = Kept.IN_QUEUE
+    places = 2
+
+
+class AtOnce(Mirrored):
+    """The same, without waiting for the standby (passive standby without precise recovery)."""
+
+    release = Release.AT_ONCE
+
+
+@pytest.mark.parametrize("operator_class", OperatorClass)
+def test_what_is_kept_before_output_leaves_makes_it_precise(operator_class):
+    """Whatever the operator: the order of inputs is kept with it.  What nobody keeps is lost."""
+    kept = (approach_named("cec"), approach_named("instant"), Mirrored())
+    assert {each.guarantee(operator_class) for each in kept} == {Guarantee.PRECISE}
+    assert approach_named("amnesia").guarantee(operator_class) is Guarantee.GAP
+
+
+def test_output_that_does_not_wait_is_made_again():
+    """Hwang Table 3.2, passive standby: repeating, but divergent where chance has a part in it."""
+    given = {each: AtOnce().guarantee(each) for each in OperatorClass}
+    assert given == {
+        OperatorClass.REPEATABLE: Guarantee.REPEATING,
+        OperatorClass.CONVERGENT_CAPABLE: Guarantee.REPEATING,
+        OperatorClass.DETERMINISTIC: Guarantee.REPEATING,
+        OperatorClass.ARBITRARY: Guarantee.DIVERGENT,
+    }
+
+
+def test_a_guarantee_is_no_minimum_along_the_way():
+    """Tuples that come again shift what counts them for ever, however it is recovered."""
+    precise = approach_named("cec").guarantee
+    repeats, windows = Guarantee.REPEATING, OperatorClass.CONVERGENT_CAPABLE
+    assert precise(windows, repeats) is Guarantee.DIVERGENT
+    assert precise(OperatorClass.REPEATABLE, repeats) is Guarantee.REPEATING
+    assert precise(windows, Guarantee.GAP) is Guarantee.GAP
+    assert AtOnce().guarantee(windows, Guarantee.DIVERGENT) is Guarantee.DIVERGENT
+
+
+def test_what_survives_follows_from_who_keeps():
+    """A log outlasts all processes; memory outlasts one of several."""
+    survives = [approach_named(name).survives for name in ("amnesia", "cec", "instant")]
+    assert survives == [Survives.NOTHING, Survives.ALL, Survives.ALL]
+    assert Mirrored().survives is Survives.ONE_PLACE
+
+
+def test_answers_that_no_node_can_carry_out_are_refused(from_the_start):
+    """The error says what would do."""
+    for changed, wrong in (
+        ({"places": 2}, "one place"),
+        ({"keeper": Keeper.STANDBY}, "in the output queue"),
+        ({"release": Release.AT_ONCE}, "when its record is kept"),
+        ({"retains": Kept.NOWHERE}, "in the log"),
+    ):
+        odd = type("Odd", (FromTheStart,), {"name": "odd", **changed})
+        with pytest.raises(UsageError, match=f"'odd' cannot be carried out.*{wrong}"):
+            register(odd)
+    register(Mirrored)

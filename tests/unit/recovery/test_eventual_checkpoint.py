@@ -18,7 +18,7 @@ from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.int64()), ("t", pa.int64())])
-EAGER = {"records": 0, "tuples": 0, "interval_ms": 1, "period_ms": 1, "check_cost_us": 1}
+EAGER = {"records": 0, "tuples": 0, "interval_ms": 1, "period_ms": 1, "check_us": 1}
 WINDOWS = {
     "tumbling": count_window(3),
     "sliding": count_window(4, 2),

@@ -14,11 +14,11 @@ SCHEMA = pa.schema([("k", pa.int64())])
 
 def test_frames_that_recovery_no_longer_needs_are_not_remembered_for_ever(monkeypatch):
     """A host that never asks must not pay with memory for every frame ever written."""
-    monkeypatch.setattr(module, "_MANY_FRAMES", 16)
+    monkeypatch.setattr(module, "MANY_FRAMES", 16)
     operator = Aggregate(AggregateSpec(["k"], count_window(2), [Count()]), SCHEMA)
     approach = module.ContinuousEventualCheckpointing(operator, OpenOnly())
     batch = pa.RecordBatch.from_pydict({"k": [1]}, schema=SCHEMA)
     for position in range(500):
         approach.turn(StreamEvent(position, batch))
-        assert len(approach._frame_starts) <= 20
+        assert approach.frames_remembered <= 20
     assert approach.frames_needed <= 2

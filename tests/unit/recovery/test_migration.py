@@ -13,12 +13,10 @@ from rewake.operators.aggregate.functions import Avg, Count, Last, Max, Sum
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import session_window
-from rewake.operators.windows.specs import count_window, running_window, time_window
+from rewake.operators.windows.specs import count_window, running_window, session_window, time_window
 from rewake.recovery.approach import RESULTS_OUTPUT
-from rewake.recovery.migration import first_record, parts_of
 from rewake.recovery.self_contained.engine import SelfContained, repeat
+from rewake.recovery.self_contained.migration import first_record, parts_of
 
 SCHEMA = pa.schema(
     {
@@ -53,7 +51,7 @@ WINDOWS = {
 # Their clocks are not those of before when shards that were apart come together: what they give is
 # the same, but for when.
 BY_CLOCK = {
-    "sessions": SessionSpec(["who"], session_window("9us"), FUNCTIONS, "at", slack="20us"),
+    "sessions": AggregateSpec(["who"], session_window("9us"), FUNCTIONS, "at", slack="20us"),
     "process": ProcessSpec(
         summed,
         ("who",),

@@ -5,8 +5,8 @@ import pytest
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
-from rewake.recovery.eventual.footprint_order import FootprintOrder
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
+from rewake.recovery.footprint_order import FootprintOrder
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
 from rewake.recovery.policies.policy import Budget, Extent, OpenOnly
 from rewake.recovery.policies.shots import ShotsPolicy
 from rewake.recovery.policies.targets import TargetsPolicy
@@ -37,9 +37,7 @@ def extent(opened_at, position, now_ms=0.0, clock=NO_TIME):
 def test_a_budget_that_cannot_be_kept_is_refused(interval, period, cost):
     """The interval lies within the period, and a CHECK costs something."""
     with pytest.raises(UsageError, match="cannot be kept"):
-        TargetsPolicy(
-            records=1, tuples=1, interval_ms=interval, period_ms=period, check_cost_us=cost
-        )
+        TargetsPolicy(records=1, tuples=1, interval_ms=interval, period_ms=period, check_us=cost)
 
 
 @pytest.mark.parametrize(("records", "tuples"), [(-1, 0), (0, -1)])
@@ -53,21 +51,24 @@ def test_negative_targets_are_refused(records, tuples):
 def test_shots_that_cannot_be_are_refused(every, slow, at_once):
     """Period and number are positive, the threshold is not negative."""
     with pytest.raises(UsageError, match="must be positive"):
-        ShotsPolicy(every=every, slow_after=slow, at_once=at_once)
+        ShotsPolicy(every=every, slow_after=slow, windows=at_once)
+
+
+COSTS = ("load_us", "replay_us", "check_us")
 
 
 @pytest.mark.parametrize("costs", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_costs_are_positive(costs):
     """What costs nothing would be done for ever."""
     with pytest.raises(UsageError, match="costs and patience must be positive"):
-        CostBenefitPolicy(MeasuredCosts(*costs), patience=1)
+        CostBenefitPolicy(**dict(zip(COSTS, costs, strict=True)), patience=1)
     with pytest.raises(UsageError, match="costs and patience must be positive"):
-        CostBenefitPolicy(MeasuredCosts(1, 1, 1), patience=0)
+        CostBenefitPolicy(load_us=1, replay_us=1, check_us=1, patience=0)
 
 
 def test_a_budget_is_full_again_in_each_period():
     """What is left of a period is not carried over."""
-    budget = Budget(interval_ms=2, period_ms=10, check_cost_us=500)
+    budget = Budget(interval_ms=2, period_ms=10, check_us=500)
     assert budget.left(0) == 4
     budget.spend(3)
     assert budget.left(9.9) == 1
@@ -76,7 +77,7 @@ def test_a_budget_is_full_again_in_each_period():
 
 def test_a_budget_allows_at_least_one_check():
     """Or a costly CHECK would never be taken."""
-    assert Budget(interval_ms=1, period_ms=10, check_cost_us=10**9).left(0) == 1
+    assert Budget(interval_ms=1, period_ms=10, check_us=10**9).left(0) == 1
 
 
 def test_open_only_never_checks():
@@ -88,8 +89,8 @@ def test_open_only_never_checks():
     "policy",
     [
         TargetsPolicy(records=0, tuples=0),
-        ShotsPolicy(every=1, slow_after=0, at_once=3),
-        CostBenefitPolicy(MeasuredCosts(1, 1, 1), patience=9),
+        ShotsPolicy(every=1, slow_after=0, windows=3),
+        CostBenefitPolicy(load_us=1, replay_us=1, check_us=1, patience=9),
     ],
 )
 def test_without_open_windows_nothing_is_checked(policy):
@@ -99,14 +100,14 @@ def test_without_open_windows_nothing_is_checked(policy):
 
 def test_targets_take_the_oldest_windows_first():
     """As many as it takes, within the budget."""
-    policy = TargetsPolicy(records=10, tuples=4, interval_ms=1, period_ms=1, check_cost_us=1)
+    policy = TargetsPolicy(records=10, tuples=4, interval_ms=1, period_ms=1, check_us=1)
     # T = -1, 2, 7: at position 9 with U = 4, those before 5 are overdue.
     assert policy.checks(extent([0, 3, 8], position=9)).tolist() == [0, 1]
 
 
 def test_shots_go_by_the_stream_s_clock_when_there_is_one():
     """Thesis 4.2: "in virtual -tuple timestamp- time"."""
-    policy = ShotsPolicy(every=10, slow_after=5, at_once=1)
+    policy = ShotsPolicy(every=10, slow_after=5, windows=1)
     assert policy.checks(extent([0], position=0, clock=100, now_ms=0)).size == 0
     assert policy.checks(extent([0], position=1, clock=104, now_ms=10**6)).size == 0
     assert policy.checks(extent([0], position=2, clock=110, now_ms=0)).tolist() == [0]
@@ -114,7 +115,7 @@ def test_shots_go_by_the_stream_s_clock_when_there_is_one():
 
 def test_cost_benefit_waits_for_its_period():
     """The search itself costs something."""
-    policy = CostBenefitPolicy(MeasuredCosts(1, 1, 1), patience=9, period_ms=10)
+    policy = CostBenefitPolicy(load_us=1, replay_us=1, check_us=1, patience=9, period_ms=10)
     assert policy.checks(extent([0], position=50, now_ms=0)).tolist() == [0]
     assert policy.checks(extent([0], position=50, now_ms=9)).size == 0
     assert policy.checks(extent([0], position=50, now_ms=10)).tolist() == [0]

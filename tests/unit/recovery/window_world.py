@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rewake.recovery.eventual.footprint_order import FootprintOrder
+from rewake.recovery.footprint_order import FootprintOrder
 from rewake.recovery.policies.policy import Extent
 from rewake.recovery.policies.recover_within import RecoverWithinPolicy
 

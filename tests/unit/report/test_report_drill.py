@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from page_references import external_references
 from sample_drill import KILLS, sample_drill
 from typer.testing import CliRunner
 
@@ -12,7 +13,7 @@ from rewake.cli.app import app
 from rewake.drill.node_history import NodeHistory
 from rewake.drill.report import write_report
 from rewake.model.errors import OperatingFault, UsageError
-from rewake.report import Raw, data_folder, external_references, facts_now
+from rewake.report import Raw, data_folder, facts_now
 from rewake_lab.bench.report import write_bench_report
 from rewake_lab.bench.rows import Measured, Row, measure
 
@@ -27,7 +28,7 @@ def test_the_page_of_a_drill_shows_all_that_is_known(tmp_path: Path) -> None:
         "every result right", "Throughput", "Latency", "kill averages", "Predicted recovery",
         "promised: 500 ms", "q: records to load", "u: tuples to replay", "beyond restart",
         "What each node kept", "cec(recover_within=500ms)", "rewake drill x", "event_tuples",
-        "The plan of query items",
+        "query items: 3 fragments on 3 nodes",
     ):  # fmt: skip
         assert said in text, said
 
@@ -120,7 +121,7 @@ def test_an_interrupted_benchmark_shows_what_it_has_and_says_what_is_missing(
             raise KeyboardInterrupt
         return [Row(case.name, 1.0, "x")]
 
-    monkeypatch.setattr(operators, "_measured", interrupted)
+    monkeypatch.setattr(operators, "measure_case", interrupted)
     path = tmp_path / "operators.html"
     asked = ["--only", "filter", "--only", "map", "--only", "union", "--report", str(path)]
     done = CliRunner().invoke(app, ["bench", "operators", "--json", *asked])
@@ -168,7 +169,7 @@ def test_a_benchmark_in_which_a_part_failed_shows_the_rest_and_exits_with_1(
             raise OperatingFault("no filter today")
         return [Row(case.name, 1.0, "x")]
 
-    monkeypatch.setattr(operators, "_measured", failing)
+    monkeypatch.setattr(operators, "measure_case", failing)
     asked = ["--only", "filter", "--only", "union"]
     done = CliRunner().invoke(app, ["bench", "operators", "--json", *asked])
     assert done.exit_code == 1, done.output

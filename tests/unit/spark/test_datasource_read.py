@@ -338,7 +338,7 @@ def test_a_long_log_is_cut_where_frames_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its index: no frame is read twice, and all tasks have about as much to do."""
-    monkeypatch.setattr(stretches, "_PARTITION_BYTES", 8 << 20)
+    monkeypatch.setattr(stretches, "PARTITION_BYTES", 8 << 20)
     schema = pa.schema([("id", pa.int64()), ("blob", pa.binary())])
     create_stream(tmp_path, schema)
     blob = bytes(1 << 20)

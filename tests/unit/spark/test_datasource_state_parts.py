@@ -23,11 +23,11 @@ from rewake.operators.aggregate.functions import (
     Stddev,
     UserDefined,
 )
+from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.keyed.described import process_to_json
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import SessionWindow
+from rewake.operators.windows.specs import SessionWindow
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 from rewake.recovery.self_contained.engine import SelfContained
@@ -37,7 +37,7 @@ from rewake.stores import create_log, open_log_writer
 SCHEMA = pa.schema([("item", pa.string()), ("price", pa.int64()), ("at", pa.timestamp("ms"))])
 GAP_MS, SLACK_MS = 30, 60
 FUNCTIONS = [Avg("price"), Min("price"), Max("price"), First("price"), Last("price"), Count()]
-SESSIONS = SessionSpec(["item"], SessionWindow("30ms"), FUNCTIONS, "at", slack="60ms")
+SESSIONS = AggregateSpec(["item"], SessionWindow("30ms"), FUNCTIONS, "at", slack="60ms")
 
 
 class CheckSome(CheckpointPolicy):
@@ -188,7 +188,7 @@ def test_decimals_and_texts_of_sessions_that_grew_together_are_those_of_all_thei
 ) -> None:
     """Two sessions and the tuple between them, which is null in one column."""
     functions = [Avg("x"), Min("x"), Max("s"), First("s"), Last("s")]
-    spec = SessionSpec(["item"], SessionWindow("30ms"), functions, "at", slack="1s")
+    spec = AggregateSpec(["item"], SessionWindow("30ms"), functions, "at", slack="1s")
     schema = pa.schema(
         {
             "item": pa.string(),
@@ -220,7 +220,7 @@ def test_the_spread_of_sessions_that_grew_together_is_that_of_all_their_tuples(
 ) -> None:
     """Two sessions and the tuple between them; a function of one's own cannot be made one."""
     own = UserDefined("price", "own", initial=(0.0,), update=_add, merge=_merge, result=_first)
-    spec = SessionSpec(["item"], SessionWindow("30ms"), [Stddev("price"), own], "at", slack="1s")
+    spec = AggregateSpec(["item"], SessionWindow("30ms"), [Stddev("price"), own], "at", slack="1s")
     rows = [("a", 1, 0), ("a", 5, 50), ("b", 7, 50), ("a", 9, 25)]
     columns = [list(column) for column in zip(*rows, strict=True)]
     arrays = [pa.array(*each) for each in zip(columns, SCHEMA.types, strict=True)]

@@ -105,7 +105,7 @@ def test_a_damaged_shim_is_replaced(java: Java, environ: dict[str, str], damage:
 
 
 def test_many_at_once_agree_on_one_shim(java: Java, environ: dict[str, str]) -> None:
-    """The folder appears by one rename; whoever loses the race uses the winner's."""
+    """The script appears by one rename, and all write the same."""
     with ThreadPoolExecutor(16) as pool:
         homes = set(pool.map(lambda _: shim_home(java, environ), range(64)))
     (home,) = homes

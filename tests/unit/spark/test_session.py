@@ -51,7 +51,7 @@ def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(os.environ)
 
     def start_and_fail() -> None:
-        with session._environment({"MASTER": None, "SPARK_LOCAL_IP": "127.0.0.1"}):
+        with session.environment_with({"MASTER": None, "SPARK_LOCAL_IP": "127.0.0.1"}):
             assert "MASTER" not in os.environ
             raise RuntimeError("boom")
 

@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec, module_from_spec
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rewake.model.errors import OperatingFault, SchemaMismatch
 from rewake.net.shards import wire as shard_wire
 from rewake.operators.row_digest import RowDigest, digest_of
-from rewake.spark.structured import divide, worker
+from rewake.spark.structured import divide
 from rewake.spark.structured.divide import BLOCKS, Divider, blocks_of
 from rewake.spark.structured.task import ShardRows
 
@@ -81,7 +82,7 @@ def test_every_row_is_in_one_block_of_its_shard_and_in_order(
         for row, number in zip(rows, numbers, strict=True):
             expected.setdefault(number, []).append(row)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divide, "_GATHERED_BYTES", gathered_bytes)
+        patch.setattr(divide, "GATHERED_BYTES", gathered_bytes)
         found = divided((batch(*part) for part in parts), shards)
     together: dict[int, list[Row]] = {}
     for shard, rows in found:
@@ -99,7 +100,7 @@ def test_blocks_are_few_and_those_of_one_stretch_are_one_batch() -> None:
 
 def test_no_block_is_larger_than_what_a_host_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard with much gets several."""
-    monkeypatch.setattr(shard_wire, "_MAX_TUPLES_BYTES", 4096)
+    monkeypatch.setattr(shard_wire, "MAX_TUPLES_BYTES", 4096)
     rows: list[Row] = [(n, "x" * 20) for n in range(1000)]
     divider = divider_of(1)
     blocks = list(blocks_of(divider.run(iter([batch(rows, [0] * 1000)]))))
@@ -161,11 +162,13 @@ assert "pandas" not in sys.modules
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_worker_settles_once_at_the_end_of_its_first_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_settles_once_at_the_end_of_its_first_task() -> None:
     """What is imported by then is left out of the collections that follow every task."""
-    monkeypatch.setattr(worker, "_settled", False)
+    spec = find_spec("rewake.spark.structured.worker")
+    assert spec is not None
+    assert spec.loader is not None
+    worker = module_from_spec(spec)  # as in a process of its own, which has settled nothing
+    spec.loader.exec_module(worker)
     frozen: list[int] = []
 
     class Counting:

@@ -22,12 +22,10 @@ from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
 from rewake.operators.keyed.vocabulary import KeyedResult, KeyedTuples
 from rewake.operators.resampling.operator import ResampleSpec
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import SessionWindow
 from rewake.operators.sorting.operator import SortSpec
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS
-from rewake.operators.windows.specs import count_window, time_window
+from rewake.operators.windows.specs import count_window, session_window, time_window
 from rewake_lab.bench.core import item_batches
 
 __all__ = ["Case", "cases"]
@@ -129,7 +127,7 @@ def _aggregates() -> Iterator[Case]:
     yield Case(
         "aggregate, time windows", FragmentProgram(stateful=timed), [_TIMED], _timed(100_000)
     )
-    spec = SessionSpec(("item_id",), SessionWindow(100_000), (Avg("item_price"),), time="at")
+    spec = AggregateSpec(("item_id",), session_window(100_000), (Avg("item_price"),), time="at")
     yield Case(
         "sessions", FragmentProgram(stateful=spec), [_TIMED], _timed(10_000), note="10,000 keys"
     )

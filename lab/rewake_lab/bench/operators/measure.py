@@ -94,7 +94,7 @@ class _Logged:
         self._writer.close()
 
 
-def _measured(case: Case, folder: Path, rounds: int) -> list[Row]:
+def measure_case(case: Case, folder: Path, rounds: int) -> list[Row]:
     with bench_folder(folder) as path:
         contender = _contender(case, path)
         turns = case.turns()
@@ -152,5 +152,7 @@ def run(
         known = ", ".join(case.name for case in cases())
         raise UsageError(f"no operator is called {only[0]!r}; there are: {known}")
     rounds = 3 if quick else 9
-    parts: list[Part] = [(case.name, partial(_measured, case, folder, rounds)) for case in chosen]
+    parts: list[Part] = [
+        (case.name, partial(measure_case, case, folder, rounds)) for case in chosen
+    ]
     return measure(parts, progress)

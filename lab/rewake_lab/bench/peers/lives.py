@@ -136,7 +136,7 @@ def measure_paced(
     """Latency at that rate, and the time from SIGKILL to the next result."""
     job = replace(_job(workload, folder, scale), rate=rate)
     if workload is Workload.TIME and contender.any_interval:
-        job = replace(job, interval_us=_interval_us(rate))
+        job = replace(job, interval_us=interval_us_of(rate))
     judge = Judge(job)
     with _started(contender, job) as life:
         origin_ms = _fired(life, job, judge, scale.fill)
@@ -145,7 +145,7 @@ def measure_paced(
         due_to = due_from + scale.latency * 1e3
         kill_at = due_to + scale.tail * 1e3
         if workload is Workload.TIME:
-            kill_at = _before_a_closing(job, origin_ms, kill_at)
+            kill_at = before_a_closing(job, origin_ms, kill_at)
         for line in life.lines(time.monotonic() + kill_at / 1e3 - time.time()):
             judge.hear(line)
         killed_ms, rest = life.kill()
@@ -158,7 +158,7 @@ def measure_paced(
     return Paced(p99, recovery_s, note)
 
 
-def _interval_us(rate: float) -> int:
+def interval_us_of(rate: float) -> int:
     """The usual interval, or one with which windows close often enough; a part of a window."""
     enough = min(WINDOW_US, max(USUAL_INTERVAL_US, WINDOW_US / (rate * _CLOSING_SECONDS)))
     return next(each for each in range(math.ceil(enough), WINDOW_US + 1) if not WINDOW_US % each)
@@ -220,7 +220,7 @@ def _settle(life: Application, job: Job, judge: Judge, origin_ms: float, scale: 
             return
 
 
-def _before_a_closing(job: Job, origin_ms: float, earliest_ms: float) -> float:
+def before_a_closing(job: Job, origin_ms: float, earliest_ms: float) -> float:
     """The first moment from then on that is just before the end of a window is due."""
     every_ms = WINDOW_US / job.interval_us / job.rate * 1e3
     before_ms = _BEFORE_CLOSING_SECONDS * 1e3

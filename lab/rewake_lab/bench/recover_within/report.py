@@ -44,7 +44,7 @@ def _raw(evidence: Evidence, command: str, facts: Facts) -> Raw:
     rows = pa.Table.from_pylist([asdict(row) for row in evidence.rows()], ROWS_SCHEMA)
     tables = {"rows": rows, "drills": drills_table(evidence.runs), "runs": _runs(evidence)}
     about = {"title": _TITLE, "missing": evidence.missing, "settings": _SETTINGS}
-    about["picture"] = ShapedDrill().build().picture()
+    about["query"] = ShapedDrill().build().explain()
     return with_course(Raw(KIND, command, facts, about, tables), shown_over_time(evidence.runs))
 
 

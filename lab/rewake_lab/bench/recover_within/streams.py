@@ -87,7 +87,7 @@ class ShapedDrill(ItemDrill):
         """Keys and positions of the tuples that pass the filter, in the order of the stream."""
         pieces = [
             (items[chosen], ItemStream.positions_at(times[chosen]))
-            for items, prices, times in self._pieces(0, 1)
+            for items, prices, times in self.pieces(0, 1)
             for chosen in [prices <= HIGHEST_KEPT]
         ]
         keys, positions = (np.concatenate(column) for column in zip(*pieces, strict=True))

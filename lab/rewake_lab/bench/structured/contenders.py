@@ -114,7 +114,7 @@ class Contender:
             query.stop()
         self.look()
         new = {path: size for path, size in self.files.items() if path not in before}
-        _count(self.appeared.setdefault(rows, Written()), new)
+        count_new(self.appeared.setdefault(rows, Written()), new)
         self.measured += batches
         return statistics.median(batch.seconds for batch in batches)
 
@@ -146,7 +146,8 @@ class Contender:
         return found.bytes / found.batches
 
 
-def _count(written: Written, new: Mapping[Path, int]) -> None:
+def count_new(written: Written, new: Mapping[Path, int]) -> None:
+    """Add files that have appeared to what was written: batches, bytes."""
     changes = [_CHANGES.fullmatch(path.name) for path in new]
     written.batches += len({int(named[1]) for named in changes if named is not None})
     written.bytes += sum(new.values())

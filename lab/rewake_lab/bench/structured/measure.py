@@ -96,7 +96,7 @@ def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Meas
     progress("starting Spark")
     # Gone when Spark is: its stores go on writing to folders of queries that have ended.
     with scratch(folder) as own, _quiet_session(own) as session:
-        bench = _Bench(session, own, progress, scale)
+        bench = Bench(session, own, progress, scale)
         parts: list[Part] = [
             (f"running average over {_FEW_IDS:,} ids", bench.few_ids),
             (f"running average over {_MANY_IDS:,} ids", bench.many_ids),
@@ -110,7 +110,7 @@ def run(folder: Path, progress: Progress, *, scale: Scale | None = None) -> Meas
     return measure([("kill -9 of the whole application", restarts)], progress, found)
 
 
-class _Bench:
+class Bench:
     """The figures that are taken on one session."""
 
     def __init__(self, session: Any, parent: Path, progress: Progress, scale: Scale) -> None:
@@ -148,7 +148,7 @@ class _Bench:
         for size in _SIZES:
             target = targets.get(size, "")
             speeds += self._side_by_side(mine, theirs, others, size, target, rounds)
-            sizes += _written(mine, theirs, size, what, "<= 1")
+            sizes += bytes_written(mine, theirs, size, what, "<= 1")
         return speeds + sizes
 
     def _running(self, folder: Path, ids: int) -> tuple[Contender, Contender, Sequence[Contender]]:
@@ -189,7 +189,7 @@ class _Bench:
         names = [contender.name for contender in contenders]
         runs = alternate([partial(stretch, each) for each in contenders], rounds)
         if size == _SMALL:
-            return _batch_times(size, mine.ids, names, runs)
+            return batch_times(size, mine.ids, names, runs)
         rows = [
             Row(f"{about}: {name}", size / 1e6 / seconds, "M rows/s")
             for name, seconds in zip(names, medians(runs), strict=True)
@@ -208,7 +208,7 @@ class _Bench:
         for size, skip in ((_LARGE, 2), (_MEDIUM, 1), (_SMALL, 1)):
             mine.run(size, skip=skip, count=self._scale.batches * (3 if size == _SMALL else 1))
             name = f"count windows of {_LONG_WINDOW:,}"
-            rows += _written(mine, theirs, size, name, "<= 0.3333")
+            rows += bytes_written(mine, theirs, size, name, "<= 0.3333")
         return rows
 
     def count_windows(self) -> list[Row]:
@@ -274,9 +274,10 @@ def _over(ids: int) -> str:
     return "" if ids == _FEW_IDS else f", {ids:,} ids"
 
 
-def _batch_times(
+def batch_times(
     size: int, ids: int, names: Sequence[str], runs: Sequence[Sequence[float]]
 ) -> list[Row]:
+    """Rows of the table: the median of each one's batches, and ours against theirs."""
     about = f"time per {size:,}-row batch{_over(ids)}"
     rows = [
         Row(f"{about}: {name}", seconds * 1e3, "ms", note=f"running average, {ids:,} ids")
@@ -293,7 +294,10 @@ def _against(about: str, names: Sequence[str], runs: Sequence[Sequence[float]]) 
     ]
 
 
-def _written(mine: Contender, theirs: Contender, size: int, what: str, target: str) -> list[Row]:
+def bytes_written(
+    mine: Contender, theirs: Contender, size: int, what: str, target: str
+) -> list[Row]:
+    """Rows of the table: what each writes for fault tolerance in a batch, and the ratio."""
     about = f"bytes for fault tolerance, {what}, {size:,}-row batch"
     less, more = mine.bytes_per_batch(size), theirs.everything_per_batch(size)
     changes, found = theirs.bytes_per_batch(size), theirs.appeared[size]

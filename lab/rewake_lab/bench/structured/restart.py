@@ -33,7 +33,7 @@ def first_batch_seconds(kind: str, folder: Path, rows: int, ids: int) -> float:
 
     What the first batch is has been settled by the run before: it was cut short in it.
     """
-    with _application(kind, folder, rows, ids) as batches:
+    with application(kind, folder, rows, ids) as batches:
         first = next(batches)
         later = [next(batches), next(batches)][-1]
         time.sleep(later.seconds / 2)
@@ -46,19 +46,20 @@ def fill(kind: str, folder: Path, rows: int, ids: int) -> None:
     """Run the application for the first time until there is state for about all ids."""
     # So many tuples for an item on average: all but a few of 100,000 ids have one.
     count = 10 * ids // rows
-    with _application(kind, folder, rows, ids) as batches:
+    with application(kind, folder, rows, ids) as batches:
         for _ in range(count):
             last = next(batches)
         time.sleep(last.seconds / 2)
 
 
 @contextmanager
-def _application(kind: str, folder: Path, rows: int, ids: int) -> Iterator[Iterator[Batch]]:
+def application(kind: str, folder: Path, rows: int, ids: int) -> Iterator[Iterator[Batch]]:
+    """An application of its own process, and the batches that it tells of; killed at the end."""
     folder.mkdir(exist_ok=True)
     module = "rewake_lab.bench.structured.restart"
     said = folder / "stderr.txt"
     with said.open("w") as errors:
-        application = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", module, kind, str(folder), str(rows), str(ids)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -67,9 +68,9 @@ def _application(kind: str, folder: Path, rows: int, ids: int) -> Iterator[Itera
             start_new_session=True,
         )
     try:
-        yield _batches(application, said)
+        yield _batches(process, said)
     finally:
-        killed(application)
+        killed(process)
 
 
 def _batches(application: subprocess.Popen[str], said: Path) -> Iterator[Batch]:

@@ -169,7 +169,7 @@ def _policy(period: int) -> TargetsPolicy:
         tuples=2**62,
         interval_ms=_INTERVAL_MS,
         period_ms=period,
-        check_cost_us=_CHECK_US,
+        check_us=_CHECK_US,
     )
 
 

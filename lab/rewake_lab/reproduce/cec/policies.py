@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rewake.connectors.item_stream import ItemStream
 from rewake.net.nodes.calibration import calibrate
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy, MeasuredCosts
+from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
 from rewake.recovery.policies.policy import CheckpointPolicy, OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
 from rewake_lab.reproduce.cec.target_runs import (
@@ -37,7 +37,7 @@ _CHECK_COST = CHECK_COSTS["a tenth of it"]
 ALIKE, RARE = "items alike", "a tenth rare"
 _STREAMS = (ALIKE, RARE)
 # In multiples of the open windows, tuples of each item, and multiples of the break-even patience.
-_EXTENTS, _REPLAYS, _PATIENCES = (1, 2, 4, 8), (1.25, 2.5, 5, 10), (0.25, 0.5, 1, 2, 4)
+EXTENTS, REPLAYS, PATIENCES = (1, 2, 4, 8), (1.25, 2.5, 5, 10), (0.25, 0.5, 1, 2, 4)
 
 
 class _Asked(NamedTuple):
@@ -48,14 +48,14 @@ class _Asked(NamedTuple):
     policy: CheckpointPolicy
 
 
-def _sizes(setting: Setting) -> Sizes:
+def sizes_of(setting: Setting) -> Sizes:
     """Smaller than in Fig. 6 and 7: there are many policies to run."""
     return Sizes(PAPER_ITEMS // 4, 92) if setting.full else Sizes(PAPER_ITEMS // 40, 37)
 
 
 def rows(setting: Setting) -> Iterator[Row]:
     """Every policy on both streams; the run without CHECKs comes first and tells the costs."""
-    size = _sizes(setting)
+    size = sizes_of(setting)
     check_us = calibrate().check_us
     for name in _STREAMS:
         rare = size.items // 10 if name == RARE else 0
@@ -68,27 +68,26 @@ def rows(setting: Setting) -> Iterator[Row]:
 
 def _policies_in_turn(folder: Path, upstream: Path, case: Case, check_us: float) -> Iterator[Row]:
     row = run_case(folder / "operator", upstream, case, OpenOnly())
-    costs = MeasuredCosts(
-        load_us=float(row["load_s"]) * 1e6 / float(row["extent_records"]),
-        replay_us=float(row["replay_s"]) * 1e6 / float(row["replay_tuples"]),
-        check_us=check_us,
-    )
-    known: Row = {each: getattr(costs, each) for each in ("load_us", "replay_us", "check_us")}
-    yield {"policy": NONE, "told": 0.0, **row, **known}
+    costs = {
+        "load_us": float(row["load_s"]) * 1e6 / float(row["extent_records"]),
+        "replay_us": float(row["replay_s"]) * 1e6 / float(row["replay_tuples"]),
+        "check_us": check_us,
+    }
+    yield {"policy": NONE, "told": 0.0, **row, **costs}
     for kind, told, policy in _policies(case.size, costs):
         row = run_case(folder / "operator", upstream, case, policy)
-        yield {"policy": kind, "told": float(told), **row, **known}
+        yield {"policy": kind, "told": float(told), **row, **costs}
 
 
-def _policies(size: Sizes, costs: MeasuredCosts) -> Iterator[_Asked]:
-    for extent in _EXTENTS:
+def _policies(size: Sizes, costs: dict[str, float]) -> Iterator[_Asked]:
+    for extent in EXTENTS:
         yield _Asked(EXTENT, extent, _targets(size, records=extent * size.open_windows))
-    for tuples in _REPLAYS:
+    for tuples in REPLAYS:
         yield _Asked(REPLAY, tuples, _targets(size, tuples=int(tuples * size.items)))
-    even = costs.check_us / (costs.load_us + costs.replay_us)
-    for times in _PATIENCES:
+    even = costs["check_us"] / (costs["load_us"] + costs["replay_us"])
+    for times in PATIENCES:
         policy = CostBenefitPolicy(
-            costs, patience=times * even, period_ms=_PERIOD_MS, at_most=_most_checks(size)
+            **costs, patience=times * even, period_ms=_PERIOD_MS, at_most=_most_checks(size)
         )
         yield _Asked(BENEFIT, times, policy)
 
@@ -108,13 +107,13 @@ def _targets(size: Sizes, records: int = NO_TARGET, tuples: int = NO_TARGET) -> 
         tuples=tuples,
         interval_ms=_INTERVAL_MS,
         period_ms=_PERIOD_MS,
-        check_cost_us=_check_cost_us(size),
+        check_us=_check_cost_us(size),
     )
 
 
 def scaling(setting: Setting) -> str:
     """What was chosen, there being nothing to follow."""
-    size = _sizes(setting)
+    size = sizes_of(setting)
     return (
         f"{size.items:,} items alike, or a tenth of them rare (one purchase in 256 of all), in "
         f"windows of 10, crash at tuple {size.tuples:,}; every policy may take "
@@ -141,7 +140,7 @@ def _with_recovery(table: pa.Table) -> pa.Table:
 _WORDS = ("stream", "policy")
 
 
-def _against(table: pa.Table, stream: str, kind: str) -> list[float]:
+def against(table: pa.Table, stream: str, kind: str) -> list[float]:
     """Recovery under cost-benefit, over that under targets with as many CHECKs; sorted.
 
     Between two targets: on a line between the logarithms, because the curve is bent.  Beyond the
@@ -190,7 +189,7 @@ def plots(table: pa.Table) -> list[Plot]:
 def _compared(table: pa.Table, stream: str) -> str:
     words = []
     for kind in (EXTENT, REPLAY):
-        found = _against(table, stream, kind)
+        found = against(table, stream, kind)
         if found:
             words.append(f"{found[0]:.2f} to {found[-1]:.2f} times that under {kind}")
         else:
@@ -204,7 +203,7 @@ def _worth(table: pa.Table) -> str:
         ratio
         for stream in _STREAMS
         for kind in (EXTENT, REPLAY)
-        for ratio in _against(table, stream, kind)
+        for ratio in against(table, stream, kind)
     ]
     better = sum(ratio < 1 for ratio in found)
     return f"It is the cheaper one in {better} of {len(found)} comparisons"
@@ -223,7 +222,7 @@ def verdict(table: pa.Table) -> str:
         "The paper calls a cost-benefit formula straightforward, and its evaluation ongoing work; "
         "there are no figures to compare with. With as many CHECKs, recovery under cost-benefit "
         f"(records and tuples at measured costs) is {words}. {_worth(table)}. Its CHECKs per "
-        f"result at {', '.join(f'{each:g}' for each in _PATIENCES)} times the break-even patience: "
+        f"result at {', '.join(f'{each:g}' for each in PATIENCES)} times the break-even patience: "
         f"{steps}. Cost-benefit bounds neither what is to be loaded nor what is to be replayed; a "
         "target does, as far as it can be kept."
     )

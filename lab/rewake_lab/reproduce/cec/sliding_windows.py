@@ -48,7 +48,8 @@ def rows(setting: Setting) -> Iterator[Row]:
     yield last
 
 
-def _known(table: pa.Table, of: str, every: int, policy: str) -> dict[str, float]:
+def known_of(table: pa.Table, of: str, every: int, policy: str) -> dict[str, float]:
+    """What was measured of one policy with windows that begin so often."""
     row = where(table, of=of, every=every, policy=policy).to_pylist()[0]
     known: dict[str, float] = row
     known["panes"] = known["open_windows"] / known["items"]
@@ -58,7 +59,7 @@ def _known(table: pa.Table, of: str, every: int, policy: str) -> dict[str, float
 
 def _growth(table: pa.Table, of: str, column: str, policy: str) -> float:
     """How many times as much as tumbling windows the most overlapping ones have."""
-    tumbling, sliding = (_known(table, of, every, policy)[column] for every in (WINDOW, 1))
+    tumbling, sliding = (known_of(table, of, every, policy)[column] for every in (WINDOW, 1))
     return sliding / max(tumbling, 1e-9)
 
 
@@ -67,7 +68,7 @@ def findings(table: pa.Table) -> list[Finding]:
     found = []
     for of in (COUNT, TIME):
         for every in (WINDOW, 1):
-            known = _known(table, of, every, KEPT)
+            known = known_of(table, of, every, KEPT)
             name = f"{of} windows of {WINDOW}, one every {every}"
             for column, title, unit in _METRICS:
                 found.append(Finding(f"{name}: {title}, {KEPT}", known[column], unit))
@@ -83,7 +84,7 @@ def plots(table: pa.Table) -> list[Plot]:
             {
                 "every": f"{every}",
                 "run": f"{of}, {policy}",
-                **{column: _known(table, of, every, policy)[column] for column, _, _ in _METRICS},
+                **{column: known_of(table, of, every, policy)[column] for column, _, _ in _METRICS},
             }
             for of in (COUNT, TIME)
             for policy in (NONE, KEPT)
@@ -100,7 +101,7 @@ def plots(table: pa.Table) -> list[Plot]:
 
 def _words(table: pa.Table, of: str) -> str:
     grown = {column: _growth(table, of, column, KEPT) for column, _, _ in _METRICS}
-    sliding, tumbling = (_known(table, of, every, KEPT) for every in (1, WINDOW))
+    sliding, tumbling = (known_of(table, of, every, KEPT) for every in (1, WINDOW))
     per_result = sliding["checks"] / sliding["results"]
     before = tumbling["checks"] / tumbling["results"]
     return (

@@ -145,7 +145,7 @@ def crash_and_recover(
         tuples=tuples,
         interval_ms=5,
         period_ms=100,
-        check_cost_us=CHECK_COSTS[check_cost] * 1e6 / size.rate,
+        check_us=CHECK_COSTS[check_cost] * 1e6 / size.rate,
     )
     return {"check_cost": check_cost, **run_with(setting, upstream, policy)}
 

@@ -29,7 +29,7 @@ def rows(setting: Setting) -> Iterator[Row]:
     return run_kinds(setting, [Kind(COUNT), Kind(TIME)])
 
 
-def _known(table: pa.Table, of: str, policy: str) -> dict[str, float]:
+def known_of(table: pa.Table, of: str, policy: str) -> dict[str, float]:
     """What is known of a whole run."""
     row = where(table, of=of, policy=policy).to_pylist()[0]
     row["recovery_s"] = row["load_s"] + row["replay_s"]
@@ -45,7 +45,7 @@ def _steady(table: pa.Table, of: str, policy: str) -> pa.Table:
     return found.filter(pa.array(found["at_tuples_per_item"].to_numpy() > 2 * WINDOW))
 
 
-def _replay(table: pa.Table, of: str, policy: str) -> tuple[float, float]:
+def replay_of(table: pa.Table, of: str, policy: str) -> tuple[float, float]:
     """Tuples of each item to replay: on average, and at worst."""
     found = _steady(table, of, policy)
     replay = found["replay_then"].to_numpy() / found["items"].to_numpy()
@@ -57,8 +57,8 @@ def findings(table: pa.Table) -> list[Finding]:
     found = []
     for of in (COUNT, TIME):
         for policy in (NONE, KEPT):
-            known, name = _known(table, of, policy), f"{_PLURAL[of]}, {policy}"
-            average, worst = _replay(table, of, policy)
+            known, name = known_of(table, of, policy), f"{_PLURAL[of]}, {policy}"
+            average, worst = replay_of(table, of, policy)
             found += [
                 Finding(f"{name}: processor time against native", known["slower"], "ratio"),
                 Finding(f"{name}: CHECKs per result", known["checks_per_result"], "ratio"),
@@ -95,10 +95,10 @@ def plots(table: pa.Table) -> list[Plot]:
 
 def verdict(table: pa.Table) -> str:
     """What agrees and what differs."""
-    without = {of: _replay(table, of, NONE)[1] for of in (COUNT, TIME)}
-    kept = {of: _known(table, of, KEPT) for of in (COUNT, TIME)}
-    slower = {of: _known(table, of, NONE)["slower"] for of in (COUNT, TIME)}
-    worst = {of: _replay(table, of, KEPT)[1] for of in (COUNT, TIME)}
+    without = {of: replay_of(table, of, NONE)[1] for of in (COUNT, TIME)}
+    kept = {of: known_of(table, of, KEPT) for of in (COUNT, TIME)}
+    slower = {of: known_of(table, of, NONE)["slower"] for of in (COUNT, TIME)}
+    worst = {of: replay_of(table, of, KEPT)[1] for of in (COUNT, TIME)}
     holds = [of for of in (COUNT, TIME) if worst[of] <= 1.05 * REPLAY_TUPLES]
     words = " and ".join(_PLURAL[of] for of in holds) or "neither kind"
     fewer = kept[TIME]["checks_per_result"] < kept[COUNT]["checks_per_result"]

@@ -98,7 +98,7 @@ def _policies(size: Sizes) -> dict[str, CheckpointPolicy]:
         tuples=int(REPLAY_TUPLES * size.items),
         interval_ms=_PERIOD_MS,
         period_ms=_PERIOD_MS,
-        check_cost_us=CHECK_COSTS["a tenth of it"] * 1e6 / size.rate,
+        check_us=CHECK_COSTS["a tenth of it"] * 1e6 / size.rate,
     )
     return {NONE: OpenOnly(), KEPT: target}
 

@@ -51,7 +51,7 @@ def chain_throughput(
         ends = [*(way[0] for way in ways[1:]), sink.socket]
         for number, (way, end) in enumerate(zip(ways, ends, strict=True)):
             log = str(folder / f"node-{number}")
-            gang.start(_node, way[1], end, size // batch.num_rows, log, stripes)
+            gang.start(run_node, way[1], end, size // batch.num_rows, log, stripes)
         source = ways[0][0]
         for way in ways:
             way[1].close()
@@ -80,7 +80,7 @@ def _feed(source: socket.socket, batch: pa.RecordBatch, turns: int) -> None:
 # --- in a node's process -------------------------------------------------------------------------
 
 
-def _node(
+def run_node(
     together: Together,
     upstream: socket.socket,
     downstream: socket.socket,
@@ -88,6 +88,7 @@ def _node(
     folder: str,
     stripes: int,
 ) -> None:
+    """One node of the chain, in a process: receive, process, keep, send on."""
     schema = tuples_of(tuple_bytes, 1, 0).schema
     operator, blocks = filter_operator(schema), _Blocks(downstream)
     with upstream, downstream:

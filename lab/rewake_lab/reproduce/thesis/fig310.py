@@ -27,7 +27,7 @@ from rewake_lab.reproduce.thesis.persistence import tuples_of
 
 _TUPLE_BYTES = 4096
 # The thesis' rate before the crash.
-_RATE_MB = 26.0
+RATE_MB = 26.0
 _SLICE_S = 0.25
 # Less than so much behind the source, the receiver has caught up.
 _BEHIND_S = 0.3
@@ -35,7 +35,7 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
+class Times:
     """Seconds: until the crash, while B is down, and after it has caught up."""
 
     before: float
@@ -43,8 +43,9 @@ class _Times:
     after: float
 
 
-def _times(setting: Setting) -> _Times:
-    return _Times(15.0, 10.0, 10.0) if setting.full else _Times(3.0, 3.0, 2.0)
+def times_of(setting: Setting) -> Times:
+    """How long each part takes, in seconds."""
+    return Times(15.0, 10.0, 10.0) if setting.full else Times(3.0, 3.0, 2.0)
 
 
 # --- the source ----------------------------------------------------------------------------------
@@ -124,8 +125,8 @@ class _KeepsDown(Processes):
 
 
 def _query(setting: Setting) -> Query:
-    query = Query("recovery")
-    pace = _RATE_MB * 1e6 / (_TUPLE_BYTES * PAPER_EVENT)
+    query = Query("recovery", recover_within=None)
+    pace = RATE_MB * 1e6 / (_TUPLE_BYTES * PAPER_EVENT)
     blocks = query.source("source", PacedBlocks(_TUPLE_BYTES, pace, setting.seed))
     first = blocks.filter("number >= 0", name="a").to_stream("a")
     first.filter("number >= 0", name="b").to_stream("b")
@@ -135,7 +136,7 @@ def _query(setting: Setting) -> Query:
 class _Story:
     """What the receiver got by when, and what happened in between."""
 
-    def __init__(self, times: _Times) -> None:
+    def __init__(self, times: Times) -> None:
         self._times = times
         self.got: list[tuple[float, int]] = []
         self.tuples = 0
@@ -153,7 +154,7 @@ class _Story:
         # What was on its way when B died may still arrive; B's own comes when it has started.
         if now > self.started and self.first == float("inf"):
             self.first = now
-        due = (now - self.began - _BEHIND_S) * _RATE_MB * 1e6 / _TUPLE_BYTES
+        due = (now - self.began - _BEHIND_S) * RATE_MB * 1e6 / _TUPLE_BYTES
         if self.first < now and self.tuples >= due and self.caught_up == float("inf"):
             self.caught_up = now
 
@@ -181,14 +182,14 @@ def _counts(at: Any, tuples: Any, edges: Any) -> Any:
 
 def rows(setting: Setting) -> Iterator[Row]:
     """Run, kill B, let it come back, and watch."""
-    times, launcher = _times(setting), _KeepsDown()
+    times, launcher = times_of(setting), _KeepsDown()
     with RunningQuery(_query(setting).plan(), setting.folder / "query", launcher) as running:
         running.await_start()
         story = _watched(running, launcher, times)
     yield from story.rows()
 
 
-def _watched(running: RunningQuery, launcher: _KeepsDown, times: _Times) -> _Story:
+def _watched(running: RunningQuery, launcher: _KeepsDown, times: Times) -> _Story:
     story = _Story(times)
     deadline = time.monotonic() + times.before + times.down + times.after + _PATIENCE_S
     with running.subscribe("b", name="receiver") as receiver:
@@ -196,7 +197,7 @@ def _watched(running: RunningQuery, launcher: _KeepsDown, times: _Times) -> _Sto
             if now > deadline:
                 raise OperatingFault(
                     f"the receiver has {story.tuples:,} tuples and has not caught up within "
-                    f"{_PATIENCE_S:g} s: this machine is too slow for {_RATE_MB:g} MB/s, or busy"
+                    f"{_PATIENCE_S:g} s: this machine is too slow for {RATE_MB:g} MB/s, or busy"
                 )
             if story.crashed == float("inf") and story.got and now > story.began + times.before:
                 launcher.may_start.clear()
@@ -212,10 +213,10 @@ def _watched(running: RunningQuery, launcher: _KeepsDown, times: _Times) -> _Sto
 
 def scaling(setting: Setting) -> str:
     """What differs from the thesis' set-up."""
-    times = _times(setting)
+    times = times_of(setting)
     return (
         f"crash after {times.before:g} s instead of 52, down for {times.down:g} s instead of 34; "
-        f"the source sends {_RATE_MB:g} MB/s of 4 KB tuples whatever happens, which was the "
+        f"the source sends {RATE_MB:g} MB/s of 4 KB tuples whatever happens, which was the "
         "thesis' rate before the crash; nodes are processes of one machine with logs on its disk; "
         f"throughput of {_SLICE_S:g} s at the receiver"
     )
@@ -237,7 +238,8 @@ class _Seen:
     after: float
 
 
-def _seen(table: pa.Table) -> _Seen:
+def seen_in(table: pa.Table) -> _Seen:
+    """The story that the table tells."""
     crashed, started, first, caught_up = (
         float(where(table)[f"{name}_s"][0].as_py())
         for name in ("crashed", "started", "first", "caught_up")
@@ -266,7 +268,7 @@ def _between(table: pa.Table, start: float, end: float) -> float:
 
 def findings(table: pa.Table) -> list[Finding]:
     """Throughput before, while and after catching up, and how long each part took."""
-    seen = _seen(table)
+    seen = seen_in(table)
     return [
         Finding("throughput before the crash", seen.before, "MB/s", "26"),
         Finding("B is down", seen.started - seen.crashed, "s", "34"),
@@ -279,7 +281,7 @@ def findings(table: pa.Table) -> list[Finding]:
 
 def plots(table: pa.Table) -> list[Plot]:
     """The timeline."""
-    seen = _seen(table)
+    seen = seen_in(table)
     marks = (
         (seen.crashed, "B crashes"),
         (seen.started, "B starts"),
@@ -293,7 +295,7 @@ def plots(table: pa.Table) -> list[Plot]:
 
 def verdict(table: pa.Table) -> str:
     """What agrees and what differs."""
-    seen = _seen(table)
+    seen = seen_in(table)
     ratio = seen.catching_up / seen.before
     faster = (
         "more than before the crash, unlike in the thesis (0.77), where reading back slowed a node "

@@ -61,7 +61,7 @@ def rows(setting: Setting) -> Iterator[Row]:
 def _run(setting: Setting, batches: list[pa.RecordBatch], turns: int, time_ms: int) -> Row:
     policy: CheckpointPolicy = OpenOnly()
     if time_ms:
-        policy = ShotsPolicy(every=time_ms, slow_after=time_ms, at_once=_AT_ONCE)
+        policy = ShotsPolicy(every=time_ms, slow_after=time_ms, windows=_AT_ONCE)
     folder = setting.folder / "log"
     with Sink() as sink:
         logged = Logged(folder, averages(MIXED.window), policy, sink)

@@ -21,7 +21,7 @@ from rewake.model.errors import OperatingFault, RewakeError
 # Nodes of whole queries are forked from the same server: what they need is there, too.
 _PRELOAD = [
     "rewake.net.nodes.warm",
-    "rewake.net.nodes.host",
+    "rewake.net.servers.server",
     "rewake_lab.reproduce.thesis.chain",
     "rewake_lab.reproduce.thesis.fig37",
 ]

@@ -30,25 +30,27 @@ _SIZES = tuple(sorted(_FITTED + _HELD_OUT))
 # Of what the node can do: below, it has time to rest, and memory does not simply fill up.
 _PACE = 0.3
 _MOST_EVENTS_PER_S = 1000.0
-_SEPARATE, _SHARED = "min(y, z)", "shared: 1 / (1/y + 1/z)"
+SEPARATE, SHARED = "min(y, z)", "shared: 1 / (1/y + 1/z)"
 
 
-def _megabytes(setting: Setting, tuple_bytes: int) -> float:
+def megabytes_of(setting: Setting, tuple_bytes: int) -> float:
+    """How much goes through in one measurement."""
     return (1 if setting.full else 0.2) * {64: 20, 256: 60}.get(tuple_bytes, 200)
 
 
-def _rounds(setting: Setting) -> int:
+def rounds_of(setting: Setting) -> int:
+    """How often each is measured."""
     return 4 if setting.full else 2
 
 
-def _seconds(setting: Setting) -> float:
+def seconds_paced(setting: Setting) -> float:
     """Of a run at a pace."""
     return 2.0 if setting.full else 0.7
 
 
 def rows(setting: Setting) -> Iterator[Row]:
     """All sizes in turn: without a log, the log alone, both, and both at half that pace."""
-    for number in range(_rounds(setting) + 1):
+    for number in range(rounds_of(setting) + 1):
         for size in _SIZES[:: -1 if number % 2 else 1]:
             row = _measured(setting, size, warm_up=not number)
             if number:
@@ -58,7 +60,7 @@ def rows(setting: Setting) -> Iterator[Row]:
 def _measured(setting: Setting, size: int, *, warm_up: bool) -> Row:
     batch = tuples_of(size, PAPER_EVENT, setting.seed)
     event_bytes = size * PAPER_EVENT
-    turns = max(4, int(_megabytes(setting, size) * 1e6 / event_bytes / (10 if warm_up else 1)))
+    turns = max(4, int(megabytes_of(setting, size) * 1e6 / event_bytes / (10 if warm_up else 1)))
     folder = setting.folder / "log"
     rates = {
         "z": throughput(BASELINE, batch, turns, folder)["megabytes_per_s"],
@@ -66,7 +68,7 @@ def _measured(setting: Setting, size: int, *, warm_up: bool) -> Row:
         "x": throughput(STABLE, batch, turns, folder)["megabytes_per_s"],
     }
     pace = min(_PACE * float(rates["x"]) * 1e6 / event_bytes, _MOST_EVENTS_PER_S)
-    seconds = 0.1 if warm_up else _seconds(setting)
+    seconds = 0.1 if warm_up else seconds_paced(setting)
     stayed = stay(batch, pace, max(4, int(pace * seconds)), folder)
     return {
         "tuple_bytes": size,
@@ -100,9 +102,9 @@ def scaling(setting: Setting) -> str:
         "the thesis has the model without measurements of its parts, so they are chosen here: "
         f"blocks of {PAPER_EVENT} tuples of {', '.join(map(str, _SIZES))} bytes, of which "
         f"{' and '.join(map(str, _HELD_OUT))} are only predicted; memory at {_PACE:g} of the "
-        f"highest pace, at most {_MOST_EVENTS_PER_S:,.0f} blocks/s, for {_seconds(setting):g} s; "
-        f"median of {_rounds(setting)} rounds; what both paths share is the processor instead of a "
-        "network link"
+        f"highest pace, at most {_MOST_EVENTS_PER_S:,.0f} blocks/s, for {seconds_paced(setting):g} "
+        f"s; median of {rounds_of(setting)} rounds; what both paths share is the processor instead "
+        "of a network link"
     )
 
 
@@ -114,7 +116,7 @@ class _Model:
 
     def __init__(self, table: pa.Table) -> None:
         self._parts = {
-            part: _fit([(size, _seconds_of(table, part, size)) for size in _FITTED])
+            part: fit_line([(size, _seconds_of(table, part, size)) for size in _FITTED])
             for part in ("z", "y", "process_s", "store_s")
         }
 
@@ -127,7 +129,7 @@ class _Model:
         """MB per second with a log, by both readings of the model."""
         y, z = (self.seconds(part, size) for part in ("y", "z"))
         megabytes = size * PAPER_EVENT / 1e6
-        return {_SEPARATE: megabytes / max(y, z), _SHARED: megabytes / (y + z)}
+        return {SEPARATE: megabytes / max(y, z), SHARED: megabytes / (y + z)}
 
     def memory(self, size: int, events_per_s: float) -> float:
         """Bytes: Eq. 3.1."""
@@ -141,7 +143,7 @@ def _seconds_of(table: pa.Table, part: str, size: int) -> float:
     return found if part.endswith("_s") else size * PAPER_EVENT / 1e6 / found
 
 
-def _fit(found: list[tuple[int, float]]) -> tuple[float, float]:
+def fit_line(found: list[tuple[int, float]]) -> tuple[float, float]:
     """The a and b with the least relative error; neither is below nothing."""
     sizes, seconds = np.array(found).T
     sides = np.column_stack([np.ones(sizes.size), sizes * PAPER_EVENT]) / seconds[:, None]
@@ -157,7 +159,7 @@ def _error(predicted: float, measured: float) -> float:
     return 100 * (predicted / measured - 1)
 
 
-def _errors(table: pa.Table, size: int) -> dict[str, float]:
+def errors_of(table: pa.Table, size: int) -> dict[str, float]:
     """By how many percent a prediction is too high, for a size that was held out or not."""
     model, x = _Model(table), middle(table, "x", tuple_bytes=size)
     found = {name: _error(rate, x) for name, rate in model.rates(size).items()}
@@ -218,15 +220,15 @@ def plots(table: pa.Table) -> list[Plot]:
 
 def verdict(table: pa.Table) -> str:
     """What agrees and what differs."""
-    errors = {size: _errors(table, size) for size in _HELD_OUT}
+    errors = {size: errors_of(table, size) for size in _HELD_OUT}
     worst = {
         name: max(abs(errors[size][name]) for size in _HELD_OUT)
-        for name in (_SEPARATE, _SHARED, "memory")
+        for name in (SEPARATE, SHARED, "memory")
     }
-    nearer = min((_SEPARATE, _SHARED), key=lambda name: worst[name])
+    nearer = min((SEPARATE, SHARED), key=lambda name: worst[name])
     why = {
-        _SEPARATE: "it is as if the log worked beside the operator rather than instead of it",
-        _SHARED: "it is as if the log and the operator took turns at what limits both, as the "
+        SEPARATE: "it is as if the log worked beside the operator rather than instead of it",
+        SHARED: "it is as if the log and the operator took turns at what limits both, as the "
         "thesis' traffic did at its link",
     }
     shares = [
@@ -234,8 +236,8 @@ def verdict(table: pa.Table) -> str:
         for size in _SIZES
     ]
     words = "; ".join(
-        f"{size} bytes: {errors[size][_SEPARATE]:+.0f}% by {_SEPARATE}, "
-        f"{errors[size][_SHARED]:+.0f}% if shared, memory {errors[size]['memory']:+.0f}%"
+        f"{size} bytes: {errors[size][SEPARATE]:+.0f}% by {SEPARATE}, "
+        f"{errors[size][SHARED]:+.0f}% if shared, memory {errors[size]['memory']:+.0f}%"
         for size in _HELD_OUT
     )
     return (

@@ -1,12 +1,12 @@
 """`rewake inspect`: what a log holds, and the eventual checkpoint in it.  Read-only, always."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rewake.cli.exit_codes import ExitCode
-from rewake.cli.paths import path_of
+from rewake.cli.options import AsJson, path_of, print_json
 from rewake.model.errors import UsageError
 
 __all__ = ["inspect"]
@@ -22,7 +22,6 @@ Paths = Annotated[
         parser=path_of, metavar="PATH", help="The log's folder; of a striped log, all of them."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 _LAST = 20
 
 
@@ -57,7 +56,7 @@ def log(
     selection = Selection(_LAST if last is None else last, first, through)
     found = inspect_log(paths, selection, sections=sections)
     if as_json:
-        _print_json(log_object(found))
+        print_json(log_object(found))
     else:
         print_log(found)
     raise typer.Exit(ExitCode.OK if found.report.intact else ExitCode.FAILURE)
@@ -78,13 +77,6 @@ def checkpoint(
 
     found = inspect_checkpoint(paths, windows)
     if as_json:
-        _print_json(checkpoint_object(found))
+        print_json(checkpoint_object(found))
     else:
         print_checkpoint(found)
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    import json  # noqa: PLC0415 (keeps --help fast)
-
-    # Keys and results may hold times and bytes, which JSON has no words for.
-    typer.echo(json.dumps(report, indent=2, default=str))

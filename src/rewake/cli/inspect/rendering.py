@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.windows.specs import CountWindow, RunningWindow
+from rewake.operators.windows.specs import CountWindow, RunningWindow, SessionWindow
 
 __all__ = ["bytes_text", "described", "print_facts", "wide_console"]
 
@@ -53,6 +53,8 @@ def described(spec: AggregateSpec) -> str:
     )
     if isinstance(spec.window, RunningWindow):
         return f"{functions} by {', '.join(spec.by)}, running"
+    if isinstance(spec.window, SessionWindow):
+        return f"{functions} by {', '.join(spec.by)} over {spec.window.words(spec.time)}"
     size, advance = spec.window.size, spec.window.advance
     unit = " tuples" if isinstance(spec.window, CountWindow) else ""
     every = "" if size == advance else f" every {advance}"

@@ -17,7 +17,7 @@ from rewake.connectors.databases.calls import WAIT_SECONDS, Call, Caller
 from rewake.connectors.databases.session import SqlDatabase, SqlSession
 from rewake.connectors.databases.text import parameters_of, single_statement
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.operators.expressions.compiler import no_column
+from rewake.model.near import no_column
 
 __all__ = ["SqlLookup", "SqlLookupReader", "sql_lookup"]
 
@@ -83,6 +83,11 @@ class SqlLookupReader:
         found = self._asked[1].result(wait_seconds)
         self._asked = None
         return found
+
+    @property
+    def under_way(self) -> Call[pa.RecordBatch] | None:
+        """What the database is being asked, while it has not answered."""
+        return None if self._asked is None else self._asked[1]
 
     def _question(self, parameters: pa.RecordBatch) -> Callable[[SqlSession], pa.RecordBatch]:
         lookup = self._lookup

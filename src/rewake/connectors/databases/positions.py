@@ -2,20 +2,23 @@
 
     rewake_sinks       sink, shard | shards, writes, epoch     who may write, and what
     rewake_positions   sink, shard, channel | position         input up to here is in the tables
+    rewake_origins     sink, shard | origins                   from which logs that is, as JSON
 
-What always holds: positions change in the transaction that writes the tuples before them, and only
-under the newest epoch.  A transaction reads its epoch with a lock, so that a successor, who raises
-it, waits for the end of a transaction under way and then sees what it did.
+What always holds: positions and origins change in the transaction that writes the tuples before
+them, and only under the newest epoch.  A transaction reads its epoch with a lock, so that a
+successor, who raises it, waits for the end of a transaction under way and then sees what it did.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rewake.connectors.databases.session import SqlSession
+from rewake.model.connectors import SinkLook
 from rewake.model.errors import DamagedData, Fenced, UsageError
 
 __all__ = ["SinkRecord"]
@@ -29,6 +32,10 @@ _TABLES: Final = {
         CREATE TABLE rewake_positions (
             sink text NOT NULL, shard bigint NOT NULL, channel bigint NOT NULL,
             position bigint NOT NULL, PRIMARY KEY (sink, shard, channel))""",
+    "rewake_origins": """
+        CREATE TABLE rewake_origins (
+            sink text NOT NULL, shard bigint NOT NULL, origins text NOT NULL,
+            PRIMARY KEY (sink, shard))""",
 }
 _MINE: Final = "WHERE sink = :sink AND shard = :shard"
 
@@ -46,8 +53,16 @@ class SinkRecord:
         text = json.dumps([self.sink, self.shard])
         return f"rewake-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
-    def claim(self, session: SqlSession, shards: int, writes: str) -> tuple[int, dict[int, int]]:
-        """Become the only writer; the epoch of that, and how far predecessors have come.
+    def look(self, session: SqlSession) -> SinkLook:
+        """How far the sink is and whose; nothing is changed, and its writer does not notice."""
+        if not all(session.has_table(name) for name in _TABLES):
+            return SinkLook({}, None)
+        # In this order: a writer may be at work, and says whose tuples are no later than they come.
+        positions = self.positions(session)
+        return SinkLook(positions, self._origins(session))
+
+    def claim(self, session: SqlSession, shards: int, writes: str) -> tuple[int, SinkLook]:
+        """Become the only writer; the epoch of that, and what predecessors have left.
 
         `writes` is what the sink does with tuples; another sink must have another name.
         """
@@ -66,7 +81,7 @@ class SinkRecord:
             session.run(f"UPDATE rewake_sinks SET epoch = epoch + 1 {_MINE}", **self._mine)
             self._check_owner(session, shards, writes)
             ((epoch,),) = session.run(f"SELECT epoch FROM rewake_sinks {_MINE}", **self._mine)
-            return int(epoch), self.positions(session)
+            return int(epoch), SinkLook(self.positions(session), self._origins(session))
 
     def check_epoch(self, session: SqlSession, epoch: int) -> None:
         """Refuse to write for somebody who has been succeeded, and keep successors waiting."""
@@ -104,6 +119,28 @@ class SinkRecord:
             channel=channel,
             position=position,
             **self._mine,
+        )
+
+    def bind(self, session: SqlSession, origins: Mapping[str, Any]) -> None:
+        """Record from which logs the tuples are."""
+        session.run(
+            "INSERT INTO rewake_origins (sink, shard, origins) VALUES (:sink, :shard, :origins) "
+            "ON CONFLICT (sink, shard) DO UPDATE SET origins = excluded.origins",
+            origins=json.dumps(origins, sort_keys=True),
+            **self._mine,
+        )
+
+    def _origins(self, session: SqlSession) -> dict[str, Any] | None:
+        found = session.run(f"SELECT origins FROM rewake_origins {_MINE}", **self._mine)
+        try:
+            origins = json.loads(found[0][0]) if found else None
+        except ValueError as error:
+            origins = error
+        if origins is None or isinstance(origins, dict):
+            return origins
+        raise DamagedData(
+            f"rewake_origins says nothing of sink {self.sink!r} that can be read: somebody has "
+            "changed it; restore it, or start anew with a sink of another name"
         )
 
     @property

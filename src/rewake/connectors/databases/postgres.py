@@ -110,6 +110,11 @@ class PostgresSession:
             self.close()
             raise
 
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection."""
+        return self._connection
+
     def close(self) -> None:
         """Hang up; what is not committed is undone."""
         with suppress(Exception):

@@ -1,7 +1,8 @@
 """Tables as the end of a stream, exactly once (Hwang 2.2: SQL-write).
 
 A commit is one transaction of the database: the tuples, and with them the position up to which each
-channel is written (`sql_positions`).  So the database itself records what has been committed.
+channel is written, and from which logs (`positions`).  So the database itself records what has been
+committed, and whose it is.
 
 A commit, case by case.  Died before the transaction ended: the database undoes it, and the position
 is the old one.  Died after: the position is the new one.  The connection broke and nobody knows:
@@ -15,26 +16,28 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewake.connectors.channels import ChannelWriter, Reach
+from rewake.connectors.channels import ChannelWriter
 from rewake.connectors.cutting import check_shard, schema_json
-from rewake.connectors.databases.calls import WAIT_SECONDS, Call, Caller
+from rewake.connectors.databases.calls import WAIT_SECONDS, Answer, Call, Caller
 from rewake.connectors.databases.positions import SinkRecord
 from rewake.connectors.databases.session import SqlDatabase, SqlSession, check_types
 from rewake.connectors.databases.text import parameters_of, single_statement
+from rewake.model.connectors import SinkLook
 from rewake.model.errors import (
     SchemaMismatch,
     Unavailable,
     UsageError,
 )
 from rewake.model.names import checked_name
+from rewake.model.near import no_column
 from rewake.operators.aggregate.functions import listed
-from rewake.operators.expressions.compiler import no_column
 from rewake.operators.lookups import distinct_rows
 
 __all__ = ["SqlSink", "SqlSinkWriter"]
@@ -86,7 +89,16 @@ class SqlSink:
 
     def describe(self) -> dict[str, Any]:
         """Where the tuples go, and how."""
-        return {"kind": "sql", **self.writes(), "database": self.database.describe()}
+        return {**self.identity(), "database": self.database.describe()}
+
+    def identity(self) -> dict[str, Any]:
+        """How the tuples go, wherever."""
+        return {"kind": "sql", **self.writes()}
+
+    @property
+    def where(self) -> str:
+        """The database."""
+        return str(self.database)
 
     def writes(self) -> dict[str, Any]:
         """What it does with a tuple, as JSON values."""
@@ -99,11 +111,24 @@ class SqlSink:
             "deleted": self.deleted,
         }
 
+    def look(self, shard: int, shards: int) -> SinkLook:
+        """What one shard has committed, and from which logs; nothing is changed."""
+        check_shard(shard, shards)
+        caller = self._caller()
+        try:
+            return _answer_of(caller.start(SinkRecord(self.name, shard).look))
+        finally:
+            caller.close()
+
     def open(self, shard: int, shards: int, schema: pa.Schema) -> SqlSinkWriter:
         """Open one shard's end: from now on, earlier writers of it are fenced."""
         check_shard(shard, shards)
         self._check_columns(schema)
-        return SqlSinkWriter(self, shard, shards, schema)
+        return SqlSinkWriter(self, self._caller(), shard, shards, schema)
+
+    def _caller(self) -> Caller[SqlSession]:
+        database = self.database
+        return Caller(database.connect, str(database), database.give_up_seconds)
 
     def _check_columns(self, schema: pa.Schema) -> None:
         wanted = parameters_of(self.statement) if self.statement is not None else self.keys
@@ -127,28 +152,30 @@ class _Sealed:
 
     rows: pa.Table
     moves: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # From which logs these are, where that is news.
+    origins: Mapping[str, Any] | None = None
 
 
 class SqlSinkWriter(ChannelWriter):
     """One shard's end of a sink into a database."""
 
-    def __init__(self, sink: SqlSink, shard: int, shards: int, schema: pa.Schema) -> None:
+    def __init__(
+        self, sink: SqlSink, caller: Caller[SqlSession], shard: int, shards: int, schema: pa.Schema
+    ) -> None:
         super().__init__(f"sink {sink.name!r}", schema)
         self._sink = sink
         self._shards = shards
         self._record = SinkRecord(sink.name, shard)
-        database = sink.database
-        self._caller = Caller(database.connect, str(database), database.give_up_seconds)
+        self._caller = caller
         self._waiting: list[pa.RecordBatch] = []
         self._sealed: _Sealed | None = None
         self._call: Call[None] | None = None
         try:
-            self._epoch, positions = self._await(self._caller.start(self._claim))
+            self._epoch, found = _answer_of(self._caller.start(self._claim))
         except BaseException:
             self._caller.close()
             raise
-        for channel, position in positions.items():
-            self._channels[channel] = Reach(position, position)
+        self._found(found)
 
     def commit(self, wait_seconds: float = WAIT_SECONDS) -> None:
         """Make all that was written durable and visible, in one transaction.
@@ -176,7 +203,8 @@ class SqlSinkWriter(ChannelWriter):
         }
         if not moves:
             return False
-        self._sealed = _Sealed(pa.Table.from_batches(self._waiting, self._schema), moves)
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._sealed = _Sealed(rows, moves, self._news)
         self._waiting = []
         return True
 
@@ -189,6 +217,7 @@ class SqlSinkWriter(ChannelWriter):
         self._call = self._sealed = None
         for channel, (_, end) in sealed.moves.items():
             self._channels[channel].committed = end
+        self._origins = sealed.origins or self._origins
 
     def _written(self, session: SqlSession, sealed: _Sealed) -> None:
         """The transaction; made again after a failure, it finds out what became of the last."""
@@ -201,11 +230,14 @@ class SqlSinkWriter(ChannelWriter):
                 return
             record.check_positions(positions, sealed.moves)
             if sealed.rows.num_rows:
-                self._apply(session, sealed.rows)
+                self.apply_rows(session, sealed.rows)
             for channel, (_, end) in sealed.moves.items():
                 record.move(session, channel, end)
+            if sealed.origins is not None:
+                record.bind(session, sealed.origins)
 
-    def _apply(self, session: SqlSession, rows: pa.Table) -> None:
+    def apply_rows(self, session: SqlSession, rows: pa.Table) -> None:
+        """Carry out what the sink does with these rows, within the session's transaction."""
         sink = self._sink
         if sink.statement is not None:
             session.run_for_each(sink.statement, rows)
@@ -226,8 +258,8 @@ class SqlSinkWriter(ChannelWriter):
 
     # --- opening -----------------------------------------------------------------------------
 
-    def _claim(self, session: SqlSession) -> tuple[int, dict[int, int]]:
-        """Become the only writer; the epoch of that, and how far predecessors have come."""
+    def _claim(self, session: SqlSession) -> tuple[int, SinkLook]:
+        """Become the only writer; the epoch of that, and what predecessors have left."""
         self._check_target(session)
         columns = schema_json(self._schema)
         writes = json.dumps({**self._sink.writes(), "columns": columns}, sort_keys=True)
@@ -246,15 +278,16 @@ class SqlSinkWriter(ChannelWriter):
         except UsageError as error:
             raise type(error)(f"sink {sink.name!r}: {error}") from error
 
-    def _await(self, call: Call[Any]) -> Any:
-        """Wait for the first answer: without it a node cannot begin."""
-        end = time.monotonic() + _OPEN_SECONDS
-        while True:
-            try:
-                return call.result(end - time.monotonic())
-            except Unavailable:
-                if time.monotonic() >= end:
-                    raise
+
+def _answer_of(call: Call[Answer]) -> Answer:
+    """Wait for the first answer: without it a node cannot begin."""
+    end = time.monotonic() + _OPEN_SECONDS
+    while True:
+        try:
+            return call.result(end - time.monotonic())
+        except Unavailable:
+            if time.monotonic() >= end:
+                raise
 
 
 def _last_of_each(rows: pa.Table, key: tuple[str, ...], sink: str) -> pa.Table:

@@ -94,6 +94,11 @@ class SqliteSession:
             self.close()
             raise
 
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection."""
+        return self._connection
+
     def close(self) -> None:
         """Release the file; what is not committed is undone."""
         with suppress(sqlite3.Error):

@@ -27,7 +27,7 @@ from rewake.model.errors import DamagedData, SchemaMismatch, StorageFault, Usage
 __all__ = ["FORMATS", "FileFormat", "checked_format"]
 
 BLOCK_BYTES: Final = 4 << 20
-_PARQUET_ROWS: Final = 65_536
+PARQUET_ROWS: Final = 65_536
 _ARROW_ERRORS: Final = (pa.ArrowException, ValueError)
 _CSV_ROW: Final = re.compile(r"Row #(\d+): ")
 
@@ -99,7 +99,7 @@ def _parquet_batches(path: Path, schema: pa.Schema, row: int) -> Iterator[Number
             first += rows
             group += 1
         groups = range(group, file.num_row_groups)
-        for batch in file.iter_batches(_PARQUET_ROWS, row_groups=groups, use_threads=False):
+        for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, use_threads=False):
             yield first, bare_batch(batch, schema)
             first += batch.num_rows
 

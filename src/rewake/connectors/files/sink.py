@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as arrow_parquet
 
-from rewake.connectors.channels import ChannelWriter, Reach
+from rewake.connectors.channels import ChannelWriter
 from rewake.connectors.cutting import check_shard
 from rewake.connectors.files.json_lines import check_text_schema, json_lines
 from rewake.connectors.files.part_folder import PartFolder
@@ -122,32 +121,21 @@ class FileSinkWriter(ChannelWriter):
         # may be there already.
         self._sealed: list[tuple[PartStretch, pa.Table]] = []
         try:
-            self._find()
-            self._origins: Mapping[str, Any] | None = read_origins(folder.path)
-            self._binding: Mapping[str, Any] | None = self._origins
+            self._found(SinkLook(self._find(), read_origins(folder.path)))
         except BaseException:
             folder.close()
             raise
 
-    def _find(self) -> None:
+    def _find(self) -> dict[int, int]:
+        """How far each channel is committed."""
         chained, replaced = chains(self._folder.names(), str(self._folder.path))
         # Its predecessor may have died before it made them durable.
         self._folder.settle()
         for each in replaced:
             self._folder.discard(each.name(self._format))
-        for channel, (*_, last) in chained.items():
-            self._channels[channel] = Reach(last.end, last.end)
-            if not last.has_tuples:
-                self._bare[channel] = last
-
-    @property
-    def origins(self) -> Mapping[str, Any] | None:
-        """From which logs what is committed here is; None when nothing says so."""
-        return self._origins
-
-    def bind(self, origins: Mapping[str, Any]) -> None:
-        """Say with the next commit, before its tuples, from which logs they are."""
-        self._binding = origins
+        last = {channel: chain[-1] for channel, chain in chained.items()}
+        self._bare.update((channel, each) for channel, each in last.items() if not each.has_tuples)
+        return {channel: each.end for channel, each in last.items()}
 
     def commit(self) -> None:
         """Make all that was written durable and visible, at once or not at all per channel."""
@@ -194,12 +182,12 @@ class FileSinkWriter(ChannelWriter):
 
     def _publish_origins(self) -> None:
         """Settled by itself: tuples must not be there before it, also after power loss."""
-        binding = self._binding
-        if binding is not None and binding != self._origins:
-            self._folder.draft(ORIGINS, sealed(dict(binding)))
+        news = self._news
+        if news is not None:
+            self._folder.draft(ORIGINS, sealed(dict(news)))
             self._folder.publish(ORIGINS)
             self._folder.settle()
-            self._origins = binding
+            self._origins = news
 
     def _encoded(self, table: pa.Table) -> bytes:
         if self._format == "json":

@@ -10,11 +10,12 @@ positions.  A stream event on one output covers the positions that went to the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rewake.graph.plan.servers import Server, assign, checked_servers
 from rewake.log.retention import Retention
 from rewake.model.connectors import Sink, Source
 from rewake.recovery.approach import Approach, Kept
@@ -42,6 +43,9 @@ class InputPlan:
     late: bool = False
     # How long nothing may come from outside before nobody waits for it any more.
     idle_after_ms: float | None = None
+    # Whether its upstream is on a cycle with this node, and whether it closes a loop there.
+    inside: bool = False
+    around: bool = False
 
     @property
     def produced(self) -> bool:
@@ -60,6 +64,18 @@ class OutputPlan:
     watermarks: bool = False
     # Whether it is what a function failed for.
     dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What a node must know of the cycles that it is on: all that share nodes count as one.
+
+    `heads`: how many of its nodes read a channel that closes a loop.  `at_most`: so many tuples may
+    a node add to what goes around while there is no room for more.
+    """
+
+    heads: int
+    at_most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +100,16 @@ class NodePlan:
     retention: Retention = field(default_factory=Retention)
     # The type of the times of its output, where there is one.
     time: pa.DataType | None = None
+    # In how many processes it runs: one takes turns, the others stand by.
+    places: int = 1
+    # Where its output comes back to it.
+    cycle: Cycle | None = None
 
     @property
     def input_schemas(self) -> tuple[pa.Schema, ...]:
         """The columns of each input of the program."""
         by_port = {each.port: each.schema for each in self.inputs}
         return tuple(by_port[port] for port in sorted(by_port))
-
-    @property
-    def logs(self) -> bool:
-        """Whether it has a log."""
-        return self.kept is Kept.IN_LOG
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,18 @@ class Plan:
     fingerprint: str = ""
     # What it was when it counted where every sink writes: folders of then have it.
     former_fingerprint: str = ""
+    # How many servers host the nodes; None: each node has one of its own.
+    servers: int | None = None
+
+    @property
+    def hosting(self) -> tuple[Server, ...]:
+        """The servers, and what each hosts."""
+        return assign(self.nodes, self.servers)
+
+    def on(self, servers: int | None) -> Plan:
+        """The same on so many servers; None: as many as it says itself."""
+        given = checked_servers(servers)
+        return self if given is None else replace(self, servers=given)
 
     def begun_as(self, fingerprint: object) -> bool:
         """Whether that is the fingerprint of this query, now or formerly."""

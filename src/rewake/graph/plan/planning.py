@@ -11,9 +11,9 @@ fragment that merges inputs starts again, and a tuple must not change its shard.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
+from rewake.graph.plan.cycles import Edges, check_cycles, on_cycles
 from rewake.graph.plan.fingerprint import fingerprint
 from rewake.graph.plan.fragments import Fragment, form_fragments, users
 from rewake.graph.plan.plan import NodePlan, Plan
@@ -23,8 +23,6 @@ from rewake.graph.times import retention_of, time_of
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 from rewake.recovery.approach import Keeper, Kept
-
-Edges = dict[Fragment, list[Fragment]]
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -36,11 +34,11 @@ def make_plan(graph: Graph) -> Plan:
     for fragment in fragments:
         for port in graph.inputs(fragment.head):
             feeds[owner[port.step]].append(fragment)
-    _check_cycles(feeds)
     _check_reached(fragments, feeds)
     channels = Wiring(graph, fragments, owner)
     kept = {each: _kept(graph, each, channels) for each in fragments}
     _keep_for_consumers(kept, feeds)
+    check_cycles(feeds, {each: kept[each][0] for each in fragments})
     logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
     streams = channels.streams(logged)
     channels.check_width()
@@ -49,8 +47,18 @@ def make_plan(graph: Graph) -> Plan:
         for fragment in _in_order(fragments, feeds)
         for node in _nodes(graph, fragment, channels, *kept[fragment])
     ]
+    nodes = on_cycles(nodes, _closing_loops(graph, owner))
     now, former = (fingerprint(graph, fragments, with_places=each) for each in (False, True))
-    return Plan(graph.query, tuple(nodes), streams, now, former)
+    return Plan(graph.query, tuple(nodes), streams, now, former, graph.servers)
+
+
+def _closing_loops(graph: Graph, owner: dict[Step, Fragment]) -> dict[str, int]:
+    """The fragments that close loops, and how many tuples each may add while there is no room."""
+    found: dict[str, int] = {}
+    for loop, port in graph.loops.items():
+        closing = owner[port.step].name
+        found[closing] = min(loop.at_most, found.get(closing, loop.at_most))
+    return found
 
 
 def _nodes(
@@ -76,6 +84,7 @@ def _nodes(
             keeps_history=kept is Kept.IN_LOG and is_stream,
             retention=retention,
             time=time,
+            places=fragment.approach.places if kept is Kept.IN_QUEUE else 1,
         )
 
 
@@ -93,9 +102,29 @@ def _kept(graph: Graph, fragment: Fragment, channels: Wiring) -> tuple[Kept, str
         origin = f"source {channel.name}" if of_a_source else channels.upstream(fragment)
         return Kept.UPSTREAM, f"it can produce it again from {origin}"
     why, lost = reasons
-    if fragment.approach.keeper is Keeper.LOG:
-        return Kept.IN_LOG, why
-    return Kept.NOWHERE, f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
+    if fragment.approach.retains is Kept.IN_QUEUE:
+        _check_no_stream(graph, fragment)
+    if fragment.approach.keeper is Keeper.NOBODY:
+        why = f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
+    elif fragment.approach.keeper is Keeper.STANDBY:
+        why = f"{fragment.approach.name} keeps it in the memory of {_places(fragment)} processes"
+    return fragment.approach.retains, why
+
+
+def _check_no_stream(graph: Graph, fragment: Fragment) -> None:
+    """Clients come when they like and hold nothing back: what they read must be in a log."""
+    for name, port in graph.streams.items():
+        if port.step in fragment.steps:
+            raise UsageError(
+                f"stream {name!r}: approach {fragment.approach.name!r} of step "
+                f"{port.step.name!r} keeps output in memory, until no node needs it; send it to a "
+                "sink, or keep what a further step makes of it under an approach with a log: "
+                ".map(..., approach=...).to_stream(...)"
+            )
+
+
+def _places(fragment: Fragment) -> str:
+    return {2: "two", 3: "three"}.get(fragment.approach.places, str(fragment.approach.places))
 
 
 def _must_keep(fragment: Fragment, channels: Wiring) -> tuple[str, str] | None:
@@ -141,7 +170,7 @@ def _rebuilt_from(
             continue
         seen.add(fed)
         where, _ = kept[fed]
-        if where is Kept.IN_LOG and fed.approach.keeper is Keeper.LOG:
+        if where in (Kept.IN_LOG, Kept.IN_QUEUE) and fed.approach.keeper is not Keeper.NOBODY:
             return fed
         if where is Kept.UPSTREAM:
             waiting += feeds[fed]
@@ -173,39 +202,6 @@ def _check_complete(graph: Graph) -> None:
             raise UsageError(
                 f"stream {name!r}: keep the stream that closes loop {port.step.name!r} instead"
             )
-
-
-def _check_cycles(feeds: Edges) -> None:
-    for fragment in feeds:
-        if fragment.approach.allows_cycles:
-            continue
-        cycle = _way(feeds, fragment)
-        if cycle:
-            names = [step.name for each in cycle for step in each.steps]
-            raise UsageError(
-                f"approach {fragment.approach.name!r} of step {fragment.tail.name!r} does not "
-                "allow cycles: its recovery would wait for input that it has to make itself; the "
-                f"cycle is {' -> '.join([*names, names[0]])}; give the steps on it an approach "
-                "that allows cycles, or open the loop"
-            )
-
-
-def _way(feeds: Edges, start: Fragment) -> list[Fragment]:
-    """The fragments on a shortest cycle through one, beginning with it; none: empty."""
-    came_from: dict[Fragment, Fragment] = {}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        for fed in feeds[here]:
-            if fed is start:
-                cycle = [here]
-                while cycle[-1] is not start:
-                    cycle.append(came_from[cycle[-1]])
-                return cycle[::-1]
-            if fed not in came_from:
-                came_from[fed] = here
-                waiting.append(fed)
-    return []
 
 
 def _check_reached(fragments: tuple[Fragment, ...], feeds: Edges) -> None:

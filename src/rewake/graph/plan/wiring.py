@@ -91,6 +91,7 @@ class Wiring:
             united = head.kind is Kind.UNION
             schema = head.schema if united else head.inputs[number].schema
             input_number = number if head.spec is not None else 0
+            around = head.inputs[number].step.kind is Kind.LOOP
             output = self._first_output(upstream, division)
             divided = division.keys is not None
             one_to_one = not divided and fragment.shards > 1
@@ -99,7 +100,15 @@ class Wiring:
                     place = output + shard if divided else output
                     name = node + port.suffix
                     found.append(
-                        InputPlan(name, schema, node, place, port=input_number, late=port.late)
+                        InputPlan(
+                            name,
+                            schema,
+                            node,
+                            place,
+                            port=input_number,
+                            late=port.late,
+                            around=around,
+                        )
                     )
         return tuple(found)
 

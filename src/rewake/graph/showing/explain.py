@@ -15,8 +15,10 @@ def explain(plan: Plan) -> str:
     """What runs, what joins it, what is logged and why, and what is guaranteed."""
     seen = overview(plan)
     fragments, nodes = len(seen.boxes), len(plan.nodes)
+    on = f"{_counted(fragments, 'fragment')} on {_counted(nodes, 'node')}"
+    hosts = "" if plan.servers is None else f", {_counted(len(plan.hosting), 'server')}"
     lines = [
-        f"query {plan.query}: {_counted(fragments, 'fragment')} on {_counted(nodes, 'node')}",
+        f"query {plan.query}: {on}{hosts}",
         f"fingerprint {plan.fingerprint[:16]}",
         "",
     ]
@@ -24,7 +26,7 @@ def explain(plan: Plan) -> str:
     starts = [box for box in seen.boxes if not _edges_into(seen, box.name)]
     for box in starts or seen.boxes[:1]:
         lines += _told(seen, box, None, "", "", told)
-    lines += ["", *_streams(plan)]
+    lines += ["", *_streams(plan), *_servers(plan)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -72,6 +74,15 @@ def _streams(plan: Plan) -> Iterable[str]:
         yield "streams"
     for name, outputs in plan.streams.items():
         yield f"  {name}: {', '.join(f'{node}:{output}' for node, output in outputs)}"
+
+
+def _servers(plan: Plan) -> Iterable[str]:
+    """Who is hosted where, if the query says how many servers there are."""
+    if plan.servers is None:
+        return
+    yield "servers"
+    for server in plan.hosting:
+        yield f"  {server.name}: {', '.join(map(str, server.seats))}"
 
 
 def _edges_into(seen: Overview, name: str) -> list[Edge]:

@@ -18,7 +18,7 @@ from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 from rewake.operators.stateless import DivertStep
-from rewake.recovery.approach import Cautioning, Guarantee, Kept, guarantee_of
+from rewake.recovery.approach import Guarantee, Kept, guarantee_behind
 
 PRECISE = Guarantee.PRECISE.words
 
@@ -74,16 +74,14 @@ class Box:
     @property
     def caution(self) -> str:
         """What its approach leaves open, where it has state."""
-        approach: object = self.nodes[0].approach
-        if self.nodes[0].program.stateless or not isinstance(approach, Cautioning):
-            return ""
-        return approach.caution
+        node = self.nodes[0]
+        return "" if node.program.stateless else node.approach.caution
 
     @property
     def log(self) -> str:
         """Whether its output is logged, and why."""
         node = self.nodes[0]
-        return f"{'logged' if node.logs else 'not logged'}: {node.kept_because}"
+        return f"{'logged' if node.kept is Kept.IN_LOG else 'not logged'}: {node.kept_because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +152,40 @@ def _division(start: NodePlan, end: NodePlan, route: OutputRoute) -> str:
 
 
 def _guarantees(groups: dict[str, list[NodePlan]], edges: Iterable[Edge]) -> dict[str, str]:
-    """What holds for each fragment's output: the weakest of its own and those before it."""
+    """What holds for each fragment's output, and because of whom where that is not itself.
+
+    Along the way from the sources, until nothing changes any more: cycles lead back.
+    """
     feeds: dict[str, list[str]] = {}
     for edge in edges:
         feeds.setdefault(edge.start, []).append(edge.end)
-    found = dict.fromkeys(groups, PRECISE)
-    for name, (node, *_) in groups.items():
-        passes_on = node.kept is Kept.UPSTREAM or node.sink
-        own = PRECISE if passes_on else guarantee_of(node.approach).words
-        if own == PRECISE:
-            continue
-        waiting, reached = [name], {name}
-        while waiting:
-            here = waiting.pop()
-            words = own if here == name else f"{own}, because of {name}"
-            found[here] = words if found[here] == PRECISE or here == name else found[here]
-            fed = [each for each in feeds.get(here, []) if each not in reached]
-            reached.update(fed)
-            waiting += fed
-    return found
+    # The least of what comes in, with who brought it about, and the same for what goes out.
+    inputs = dict.fromkeys(groups, (Guarantee.PRECISE, ""))
+    found = {
+        name: (_guarantee(node, Guarantee.PRECISE), name) for name, (node, *_) in groups.items()
+    }
+    waiting = list(groups)
+    while waiting:
+        here = waiting.pop(0)
+        for fed in feeds.get(here, []):
+            if found[here][0] < inputs[fed][0]:
+                inputs[fed] = found[here]
+                now = _guarantee(groups[fed][0], found[here][0])
+                if now < found[fed][0]:
+                    found[fed] = (now, found[here][1])
+                    waiting.append(fed)
+    return {
+        name: given.words if because == name else f"{given.words}, because of {because}"
+        for name, (given, because) in found.items()
+    }
+
+
+def _guarantee(node: NodePlan, inputs: Guarantee) -> Guarantee:
+    """What holds for a node's output; who only passes on, or commits by position, loses nothing."""
+    operator_class = node.program.operator_class(len(node.inputs))
+    if node.kept is Kept.UPSTREAM or node.sink is not None:
+        return guarantee_behind(Guarantee.PRECISE, operator_class, inputs)
+    return node.approach.guarantee(operator_class, inputs)
 
 
 # --- in words --------------------------------------------------------------------------------

@@ -182,15 +182,20 @@ class Client:
         raise OperatingFault(f"the coordinator did not say where {stream!r} is: {asked.ended}")
 
     def _superseded(self, stream: str) -> bool:
-        """Whether the node runs elsewhere by now; asked for when it has been silent for a while.
+        """Whether the node may run elsewhere by now; asked when it has been silent for a while.
 
-        One that is cut off, or only sleeps, never hangs up.
+        One that is cut off, or only sleeps, never hangs up.  Where nobody can say, it may: whoever
+        looks for it anew finds out, or knows where else to look.
         """
         if self._loop.now() - self._heard < _SILENCE_SECONDS:
             return False
         self._heard = self._loop.now()
         node, epoch = self._place
-        return any(each[0] == node and each[4] > epoch for each in self._find(stream).places)
+        try:
+            found = self._find(stream)
+        except OperatingFault:
+            return True
+        return any(each[0] == node and each[4] > epoch for each in found.places)
 
     def close(self) -> None:
         """Hang up."""

@@ -26,7 +26,6 @@ from rewake.model.errors import (
     UsageError,
     WriterFailed,
 )
-from rewake.operators.stateful import TypedState
 from rewake.stores import create_log, open_log_reader, open_log_writer
 from rewake.stores.edge import local_stores
 from rewake.stores.writer import LogWriter
@@ -192,7 +191,7 @@ def _metadata(plan: NodePlan, fingerprint: str) -> Metadata:
         said["operator"] = {"kind": stateful.kind, **stateful.describe()}
         # Only with the columns that the operator is given can its state be typed.
         said["rows"] = plan.program.given_schemas(*plan.input_schemas)[0]
-        if isinstance(stateful, TypedState):
+        if stateful.state_schema is not None:
             said["state"] = stateful.state_schema
     return metadata_of(
         [each.schema for each in plan.outputs],

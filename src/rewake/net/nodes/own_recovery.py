@@ -51,7 +51,7 @@ class OwnRecovery:
         self.timings["load_ms"] = load_ms
         self.replaying = node.recovering
         self._replay_started = time.perf_counter()
-        self.rates = None if node.foretelling is None else node.foretelling.rates
+        self.rates = None if node.recovery is None else node.recovery.rates
         if self.rates is not None:
             self.rates.clock = time.thread_time
             if costs is not None:

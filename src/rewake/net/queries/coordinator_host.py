@@ -42,7 +42,7 @@ from rewake.node.commands import (
     CoordinatorCommand,
     EndQuery,
     HangUp,
-    KillAttempt,
+    KillServer,
     Persist,
     Tell,
 )
@@ -50,7 +50,7 @@ from rewake.node.coordinator.coordinator import MISSING_AFTER_MS, Coordinator
 from rewake.node.coordinator.failure_detector import SUSPECT_AFTER_MS, FailureDetector
 from rewake.node.coordinator.state import STATE_FILE, check_folder, decode_state, encode_state
 from rewake.node.late_watch import LateWatch
-from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, Register
+from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, InSync, Register
 from rewake.stores.local import LOCK_NAME, LocalStore
 from rewake.stores.places import refuse_foreign
 
@@ -180,12 +180,16 @@ class CoordinatorHost:
 
     def status(self) -> dict[str, dict[str, Any]]:
         """What is known of each node."""
+        peers = self._coordinator.peers()
         return {
             name: {
+                "address": peers[name].address if name in peers else None,
                 "epoch": each.epoch,
                 "running": each.connection is not None,
                 "replaced": dict(each.replaced),
                 "pid": self._coordinator.pid_of(name),
+                "server": self._coordinator.server_of(name),
+                "standbys": self._coordinator.standbys_of(name),
                 **each.progress,
             }
             for name, each in self._coordinator.nodes.items()
@@ -281,10 +285,15 @@ class CoordinatorHost:
                 self._note(node, "registered")
                 return self._coordinator.registered(number, message, now_ms)
             case Heartbeat(node=node):
+                if message.progress.get("standby"):
+                    return self._coordinator.heartbeat(number, message, now_ms)
                 self._note_recovery(node, message.progress)
                 if warning := self._late.heard(node, message.progress):
                     _warnings.warning("query %s: %s", self._name, warning)
                 return self._coordinator.heartbeat(number, message, now_ms)
+            case InSync(node=node):
+                self._note(node, "in sync")
+                return self._coordinator.in_sync(number, message)
             case Finished(node=node):
                 self._points.hit("coordinator.finished_node")
                 self._note(node, "finished")
@@ -319,15 +328,17 @@ class CoordinatorHost:
         return Found(stream, len(places), found, over, error, self.misfit)
 
     def closed(self, connection: Connection) -> None:
-        """A node died, or a client left."""
+        """A server died, or a client left."""
         number = self._numbers.pop(connection, None)
         if number is None:
             return
         self._connections.pop(number, None)
-        node = self._coordinator.node_of(number)
-        if node is not None:
+        over = self._coordinator.over
+        for node in self._coordinator.nodes_of(number):
             self._points.hit("coordinator.lost_node")
-            self._note(node, "left" if self._coordinator.over else "lost")
+            self._note(node, "left" if over else "lost")
+        for node in self._coordinator.standing_by(number):
+            self._note(node, "left" if over else "lost standby")
         self._perform(self._coordinator.disconnected(number))
 
     # --- commands ----------------------------------------------------------------------------
@@ -345,8 +356,9 @@ class CoordinatorHost:
                         self._connections[number].send(message)
                 case HangUp(number):
                     self._hang_up(number)
-                case KillAttempt(node, pid, number):
-                    self._note(node, "silent")
+                case KillServer(nodes, pid, number):
+                    for node in nodes:
+                        self._note(node, "silent")
                     if number in self._connections:
                         signal_peer(self._connections[number], pid, SIGKILL)
                 case EndQuery(error, misfit):

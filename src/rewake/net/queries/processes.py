@@ -1,11 +1,11 @@
-"""Nodes as plain processes of this machine: how tests and quick drills run a query without Spark.
+"""Servers as plain processes of this machine: how tests and quick drills run a query without Spark.
 
-A launcher starts every node's process and starts it again when it ends; who may run is decided by
-epochs, and whether a node may leave by the coordinator, not here and not by exit codes.  Processes
-are forked from a server that has imported what they need, so that a restart takes tens of
-milliseconds.  The server may die as well (an out-of-memory killer takes what it likes): then nobody
-tells any more how its processes end, so all of them are started again from a new one; what is left
-of them is superseded.
+A launcher starts every server and starts it again when it ends; who may run is decided by epochs,
+and whether a node may leave by the coordinator, not here and not by exit codes.  Processes are
+forked from another (multiprocessing's fork server) that has imported what they need, so that a
+restart takes tens of milliseconds.  That one may die as well (an out-of-memory killer takes what it
+likes): then nobody tells any more how its processes end, so all of them are started again from a
+new one; what is left of them is superseded.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from rewake.model.errors import OperatingFault, RewakeError
-from rewake.net.nodes.host import run_node
-from rewake.net.nodes.task import NodeTask
+from rewake.net.nodes.task import ServerTask
+from rewake.net.servers.server import run_server
 from rewake.net.watcher import watcher
 from rewake.node.coordinator.supervision import Supervision
 
-_PRELOAD = ["rewake.net.nodes.small_pages", "rewake.net.nodes.warm", "rewake.net.nodes.host"]
+_PRELOAD = ["rewake.net.nodes.small_pages", "rewake.net.nodes.warm", "rewake.net.servers.server"]
 _LOOK_SECONDS = 0.01
 _JOIN_SECONDS = 15.0
-# How a node's process ends when another attempt may fare better (EX_TEMPFAIL of sysexits.h).
+# How a server ends when another attempt may fare better (EX_TEMPFAIL of sysexits.h).
 _TRY_AGAIN = 75
 # What multiprocessing answers when the fork server, which would know, is gone.
 _NOBODY_KNOWS = 255
@@ -60,13 +60,13 @@ class Driver(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts the nodes of a query, and starts them again when they end before the query does."""
+    """Starts the servers of a query, and starts them again when they end before the query does."""
 
-    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+    def start(self, tasks: Sequence[ServerTask], driver: Driver) -> None:
         """Start all; the driver is told when they cannot be run at all."""
 
     def stop(self) -> None:
-        """All nodes have been told to leave: wait for them, then end those that have not."""
+        """All have been told to leave: wait for them, then end those that have not."""
 
 
 class Processes:
@@ -75,21 +75,21 @@ class Processes:
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_PRELOAD)
-        self._tasks: dict[str, NodeTask] = {}
+        self._tasks: dict[str, ServerTask] = {}
         self._running: dict[str, BaseProcess] = {}
         self._due: list[str] = []
         self._launched = 0
         self._rest_until_ms = float("-inf")
         self._supervision = Supervision(_ATTEMPTS_IN_VAIN)
-        self._servers = Supervision(_ATTEMPTS_IN_VAIN, _NO_SERVER_MS)
+        self._fork_servers = Supervision(_ATTEMPTS_IN_VAIN, _NO_SERVER_MS)
         self._stopping = threading.Event()
 
-    def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
+    def start(self, tasks: Sequence[ServerTask], driver: Driver) -> None:
         """Start all."""
         self._driver = driver
-        self._tasks = {task.plan.name: task for task in tasks}
-        self._servers.started(_FORK_SERVER, _now_ms())
-        self._servers.heard(_FORK_SERVER, _now_ms(), self._launched)
+        self._tasks = {task.name: task for task in tasks}
+        self._fork_servers.started(_FORK_SERVER, _now_ms())
+        self._fork_servers.heard(_FORK_SERVER, _now_ms(), self._launched)
         self._due = list(self._tasks)
         self._launch_due()
         self._thread = watcher(
@@ -108,7 +108,7 @@ class Processes:
             self._due.pop(0)
 
     def _launch(self, name: str) -> None:
-        process = self._context.Process(target=_run, args=(self._tasks[name],), name=name)
+        process = self._context.Process(target=run_attempt, args=(self._tasks[name],), name=name)
         process.daemon = True
         process.start()
         self._running[name] = process
@@ -124,14 +124,14 @@ class Processes:
         if now < self._rest_until_ms:
             return  # the same death, seen by another of its processes
         self._rest_until_ms = now + _REST_MS
-        self._servers.heard(_FORK_SERVER, now, self._launched)
-        if self._servers.ended(_FORK_SERVER):
-            times = self._servers.in_vain(_FORK_SERVER)
+        self._fork_servers.heard(_FORK_SERVER, now, self._launched)
+        if self._fork_servers.ended(_FORK_SERVER):
+            times = self._fork_servers.in_vain(_FORK_SERVER)
             self._driver.fail(
                 f"no process can be started: {_FORK_SERVER} died {times} times in a row ({how}); "
                 "look for what ends it (memory that is short, limits of processes)"
             )
-        self._servers.started(_FORK_SERVER, now)
+        self._fork_servers.started(_FORK_SERVER, now)
 
     def _watch(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS) and not self._driver.over:
@@ -148,10 +148,11 @@ class Processes:
         del self._running[name]
         if exit_code == _NOBODY_KNOWS:
             self._lost_server("its processes went out of sight")
-        self._supervision.heard(name, _now_ms(), self._driver.reached(name))
+        task = self._tasks[name]
+        self._supervision.heard(name, _now_ms(), reached(task, self._driver))
         if _by_itself(exit_code) and self._supervision.ended(name):
             self._driver.fail(
-                f"node {name!r} cannot be run: its process ended {_ATTEMPTS_IN_VAIN} times in a "
+                f"{task.words} cannot be run: its process ended {_ATTEMPTS_IN_VAIN} times in a "
                 f"row with exit code {exit_code}, before it got any further; what it printed says "
                 "why, or a function of the query ends the process (sys.exit, os._exit)"
             )
@@ -182,11 +183,18 @@ def _now_ms() -> float:
     return time.monotonic() * 1e3
 
 
-def _run(task: NodeTask) -> None:
+def reached(task: ServerTask, driver: Driver) -> float | None:
+    """How far the nodes of a server have come together, as far as that is known."""
+    known = [driver.reached(each.plan.name) for each in task.nodes]
+    return sum(each or 0.0 for each in known) if any(each is not None for each in known) else None
+
+
+def run_attempt(task: ServerTask) -> None:
+    """What the process of a server does, from its first line to its exit code."""
     # Ctrl-C goes to every process of a terminal.  It means the driver, which then stops its nodes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        run_node(task)
+        run_server(task)
     except RewakeError as error:
-        sys.stderr.write(f"rewake node {task.plan.name}: {error}\n")
+        sys.stderr.write(f"rewake {task.words}: {error}\n")
         sys.exit(_TRY_AGAIN if isinstance(error, OperatingFault) else 1)

@@ -12,16 +12,18 @@ from typing import Any, Self
 import pyarrow as pa
 
 from rewake.graph.plan.plan import Plan
+from rewake.graph.plan.servers import Seat
 from rewake.graph.query import Query
 from rewake.model.connectors import SourceReader
 from rewake.model.errors import MisfitQuery, OperatingFault, QueryFailed, UsageError
 from rewake.model.near import did_you_mean
+from rewake.model.units import duration_ns
 from rewake.net.clients.client import Endpoint, Subscription, check_shard_of, past_of
+from rewake.net.clients.early import EarlyResults
 from rewake.net.clients.producer import Producer
 from rewake.net.kill_points import Fault
 from rewake.net.nodes.calibration import calibration
-from rewake.net.nodes.early import EarlyResults
-from rewake.net.nodes.task import NodeTask
+from rewake.net.nodes.task import NodeTask, ServerTask
 from rewake.net.queries.coordinator_host import CoordinatorHost, Happening
 from rewake.net.queries.processes import Launcher, Processes
 from rewake.net.wire.addresses import LOOPBACK
@@ -29,6 +31,10 @@ from rewake.node.coordinator.coordinator import MISSING_AFTER_MS
 from rewake.node.coordinator.failure_detector import SUSPECT_AFTER_MS
 from rewake.node.limits import NodeLimits
 from rewake.stores.places import local_path
+
+# From here on nodes begin with guesses, which are high, and correct them by what they see: that is
+# time enough, and whoever asks for no more need not wait a second for the query to start.
+_UNCALIBRATED_NS = duration_ns("10s")
 
 
 class RunningQuery:
@@ -41,6 +47,8 @@ class RunningQuery:
     A node that is silent for `suspect_after` seconds is replaced, and later where heartbeats come
     late by themselves, as on a busy machine; a node that dies is noticed at once.  When nobody has
     come to run a node for `missing_after` seconds, the query ends with an error.
+
+    `servers` is how many processes or Spark tasks share the nodes, whatever the query says of it.
     """
 
     def __init__(
@@ -55,7 +63,9 @@ class RunningQuery:
         allow_remote: bool = False,
         suspect_after: float = SUSPECT_AFTER_MS / 1e3,
         missing_after: float = MISSING_AFTER_MS / 1e3,
+        servers: int | None = None,
     ) -> None:
+        plan = plan.on(servers)
         for name, seconds in (("suspect_after", suspect_after), ("missing_after", missing_after)):
             if not (isinstance(seconds, int | float) and seconds > 0):
                 raise UsageError(f"{name} is {seconds!r}; give it seconds, more than 0")
@@ -70,11 +80,12 @@ class RunningQuery:
         self._closed = False
         self._host.start()
         try:
-            promised = any("recover_within" in node.approach.settings() for node in plan.nodes)
-            costs = calibration(self.folder) if promised else None
-            tasks = [
-                NodeTask(
-                    plan=node,
+            costs = calibration(self.folder) if _calibrates(plan) else None
+
+            def fill(seat: Seat) -> NodeTask:
+                return NodeTask(
+                    plan=plan.node(seat.node),
+                    place=seat.place,
                     folder=str(self.folder.resolve()),
                     fingerprint=plan.fingerprint,
                     former_fingerprint=plan.former_fingerprint,
@@ -85,7 +96,10 @@ class RunningQuery:
                     costs=costs,
                     allow_remote=allow_remote,
                 )
-                for node in plan.nodes
+
+            tasks = [
+                ServerTask(each.name, tuple(fill(seat) for seat in each.seats))
+                for each in plan.hosting
             ]
             launcher.start(tasks, self._host)
         except BaseException:
@@ -186,7 +200,10 @@ class RunningQuery:
         return Producer(self.endpoint, entry, name=name, shard=shard, folder=self.folder)
 
     def signal_node(self, node: str, sign: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to the process of a node, as an accident would; its pid."""
+        """Send a signal to the process of a node, as an accident would; its pid.
+
+        It strikes all the nodes of that server.
+        """
         pid = self._host.pid_of(node)
         if not pid:
             raise UsageError(f"node {node!r} does not run now")
@@ -216,6 +233,16 @@ class RunningQuery:
 
     def __exit__(self, *_error: object) -> None:
         self.stop()
+
+
+def _calibrates(plan: Plan) -> bool:
+    """Whether a promise is so short that what is guessed of slow machines would spoil it."""
+    promised = (
+        node.approach.settings().get("recover_within")
+        for node in plan.nodes
+        if node.program.stateful is not None
+    )
+    return any(each is not None and duration_ns(each) < _UNCALIBRATED_NS for each in promised)
 
 
 def start_processes(query: Query, folder: str | Path, **options: Any) -> RunningQuery:

@@ -57,7 +57,7 @@ _KNOCKS: Final = 20
 _KNOCK_SECONDS: Final = 0.005
 _START_SECONDS: Final = 60.0
 # How long a host stays that nobody asks anything.
-_IDLE_SECONDS: Final = "600"
+IDLE_SECONDS: Final = "600"
 _ATTEMPTS: Final = 20
 _PAUSE_SECONDS: Final = 0.05
 # Tuples up to this size are kept until the answer is there, to offer them again without Spark.
@@ -252,7 +252,7 @@ def wake_host(
     if _running(folder.registration(watched())) is not None:
         return None
     owner = folder.owner(0)
-    if owner.address is not None and _answers(owner.address):
+    if owner.address is not None and host_answers(owner.address):
         return None
 
     def start() -> None:
@@ -264,7 +264,8 @@ def wake_host(
     return starting
 
 
-def _answers(address: Address) -> bool:
+def host_answers(address: Address) -> bool:
+    """Whether anybody listens there."""
     try:
         socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
     except OSError:
@@ -294,7 +295,7 @@ def _start(folder: ShardFolder, listen: str, watched: Process, registration: Pat
         registration.unlink()
     with open(log, "ab", opener=private_opener) as said:
         starting = subprocess.Popen(
-            [*command, str(watched), _IDLE_SECONDS],
+            [*command, str(watched), IDLE_SECONDS],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,

@@ -39,11 +39,10 @@ from rewake.net.shards.folder import ShardFolder
 from rewake.net.shards.histories import check_histories
 from rewake.node.micro_batches.shard_batches import BatchRecord, Decision, ShardBatches
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.aggregate.spec_json import windows_from_json
+from rewake.operators.aggregate.spec_json import spec_from_json
 from rewake.operators.columns.arrays import arrow_array
 from rewake.operators.keyed.described import process_from_json
 from rewake.operators.keyed.operator import ProcessSpec
-from rewake.operators.session.operator import SessionSpec
 from rewake.operators.stateful import KeyedOperator
 from rewake.recovery.approach import RESULTS_OUTPUT, Turn
 from rewake.recovery.promises.rates import RecoveryRates
@@ -81,7 +80,7 @@ def imported(path: str) -> Callable[..., Any]:
     return function
 
 
-def columns_read(spec: AggregateSpec | SessionSpec | ProcessSpec, schema: pa.Schema) -> pa.Schema:
+def columns_read(spec: AggregateSpec | ProcessSpec, schema: pa.Schema) -> pa.Schema:
     """The columns that the operator reads; others only say in which order it does."""
     if isinstance(spec, ProcessSpec):
         return schema
@@ -102,9 +101,7 @@ class Description:
         self.operator = operator
         self.shards = shards
         by_name = operator.get("kind") == ProcessSpec.kind
-        self.spec = (
-            process_from_json(operator, imported) if by_name else windows_from_json(operator)
-        )
+        self.spec = process_from_json(operator, imported) if by_name else spec_from_json(operator)
         self.schema = schema
         self.order_by = tuple(order_by)
         self.rows_schema = columns_read(self.spec, schema)

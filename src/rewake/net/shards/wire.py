@@ -52,9 +52,9 @@ _VERSION: Final = 2
 _UNSEALED: Final = Struct("<4sBBHI")
 _PREFIX: Final = Struct("<4sBBHII")
 _HEADER, _TUPLES, _END, _WORKING = 1, 2, 3, 4
-_MAX_HEADER_BYTES: Final = 1 << 20
-_MAX_TUPLES_BYTES: Final = 256 << 20
-_AUTHENTICATION_SECONDS: Final = 10.0
+MAX_HEADER_BYTES: Final = 1 << 20
+MAX_TUPLES_BYTES: Final = 256 << 20
+AUTHENTICATION_SECONDS: Final = 10.0
 _BUFFER_BYTES: Final = 4 << 20
 
 
@@ -70,13 +70,13 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
     """The tuples of a batch as Arrow messages, each small enough to be sent; none without any."""
     if batch.num_rows == 0:
         return
-    if batch.nbytes > _MAX_TUPLES_BYTES // 2 and batch.num_rows > 1:
+    if batch.nbytes > MAX_TUPLES_BYTES // 2 and batch.num_rows > 1:
         half = batch.num_rows // 2
         yield from messages_of(batch.slice(0, half))
         yield from messages_of(batch.slice(half))
         return
     message = batch.serialize()
-    if message.size > _MAX_TUPLES_BYTES:
+    if message.size > MAX_TUPLES_BYTES:
         raise UsageError(f"one tuple of {message.size} bytes is too large to be sent")
     yield message
 
@@ -97,13 +97,13 @@ class ShardConnection:
         self._socket = connected
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        deadline = time.monotonic() + _AUTHENTICATION_SECONDS
+        deadline = time.monotonic() + AUTHENTICATION_SECONDS
         handshake = Handshake(token, token_bytes(NONCE_BYTES), peer, accepting=accepting)
         self._send(handshake.begin())
         while not handshake.done:
             connected.settimeout(max(0.01, deadline - time.monotonic()))
             self._send(handshake.receive(self._authentication_frame()))
-        connected.settimeout(silence_seconds)
+        self.silence(silence_seconds)
 
     def _authentication_frame(self) -> Frame:
         first = self._receive(PREFIX_BYTES)
@@ -111,6 +111,10 @@ class ShardConnection:
         header = bytes(self._receive(prefix.header_length))
         check_header(first, prefix, header, self.peer)
         return Frame(prefix.kind, prefix.flags, header)
+
+    def silence(self, seconds: float | None) -> None:
+        """From now on the peer may say nothing for so long."""
+        self._socket.settimeout(seconds)
 
     def close(self) -> None:
         """Leave; idempotent."""
@@ -121,9 +125,9 @@ class ShardConnection:
     def send_header(self, value: dict[str, Any]) -> None:
         """Send a JSON object."""
         body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-        if len(body) > _MAX_HEADER_BYTES:
+        if len(body) > MAX_HEADER_BYTES:
             raise UsageError(f"a header of {len(body)} bytes is over the limit; use fewer columns")
-        self._send(_prefix(_HEADER, len(body), body), body)
+        self._send(prefix_of(_HEADER, len(body), body), body)
 
     def send_tuples(self, messages: Iterable[pa.Buffer]) -> None:
         """Send what `messages_of` made of batches of one schema, and their end."""
@@ -133,15 +137,15 @@ class ShardConnection:
 
     def send_message(self, message: pa.Buffer) -> None:
         """Send some tuples; more, or their end, follow."""
-        self._send(_prefix(_TUPLES, message.size), memoryview(message))
+        self._send(prefix_of(_TUPLES, message.size), memoryview(message))
 
     def end_tuples(self) -> None:
         """Say that there are no more."""
-        self._send(_prefix(_END, 0))
+        self._send(prefix_of(_END, 0))
 
     def send_working(self) -> None:
         """Say that the answer takes longer."""
-        self._send(_prefix(_WORKING, 0))
+        self._send(prefix_of(_WORKING, 0))
 
     def _send(self, *buffers: Any) -> None:
         try:
@@ -189,7 +193,7 @@ class ShardConnection:
         while True:
             prefix = bytes(self._receive(_PREFIX.size))
             magic, version, kind, zero, length, crc = _PREFIX.unpack(prefix)
-            limits = {_HEADER: _MAX_HEADER_BYTES, _TUPLES: _MAX_TUPLES_BYTES, _END: 0, _WORKING: 0}
+            limits = {_HEADER: MAX_HEADER_BYTES, _TUPLES: MAX_TUPLES_BYTES, _END: 0, _WORKING: 0}
             if magic != _MAGIC or version != _VERSION or zero or length > limits.get(kind, -1):
                 raise self._bad("bytes that are no frame of this version")
             if kind != _WORKING:
@@ -216,7 +220,8 @@ class ShardConnection:
         return BadPeer(f"{self.peer} sent {what}; the connection is closed")
 
 
-def _prefix(kind: int, length: int, covered: bytes = b"") -> bytes:
+def prefix_of(kind: int, length: int, covered: bytes = b"") -> bytes:
+    """What comes before a header or tuples: kind, length, a checksum of itself and the header."""
     unsealed = _UNSEALED.pack(_MAGIC, _VERSION, kind, 0, length)
     checksum: int = extend_crc32c(crc32c(unsealed), covered)
     return unsealed + checksum.to_bytes(4, "little")

@@ -8,12 +8,13 @@ Little-endian.  Every frame is
          5     1  kind            of the message
          6     2  flags           of a packet: 1 final, 2 has a watermark; else 0
          8     4  header_length
-        12     4  payload_length  0 unless the frame is a packet
+        12     4  payload_length  0 unless the frame is a packet, or words between places
         16     4  crc             CRC-32C of bytes 0..15 and of the header
         20     .  header          of a packet: start, end, rows, watermark (i64 each);
                                   of an ack: consumed, needed (i64 each);
+                                  of words: nothing;
                                   of an authentication frame: raw bytes; else a JSON object
-         .     .  payload         Arrow IPC, as it is
+         .     .  payload         of a packet: Arrow IPC, as it is; of words: an approach's own
 
 What always holds: `encode` followed by `decode_message` gives an equal message; decoding raises
 nothing but `BadPeer`; both lengths are checked against the `Limits` before anything of that size is
@@ -51,7 +52,7 @@ from rewake.net.wire.fields import (
     json_object,
 )
 from rewake.node import messages as node_messages
-from rewake.node.messages import Ack, Packet
+from rewake.node.messages import MAX_WORDS_BYTES, Ack, Packet, Words
 
 __all__ = [
     "AUTHENTICATED",
@@ -96,6 +97,8 @@ class Kind(IntEnum):
     ACK = 20
     PRODUCE = 21
     PEEK = 22
+    FOLLOW = 23
+    WORDS = 24
     REGISTER = 32
     WELCOME = 33
     PEER_MOVED = 34
@@ -106,11 +109,13 @@ class Kind(IntEnum):
     SUPERSEDED = 39
     FIND = 40
     FOUND = 41
+    IN_SYNC = 42
+    PLACE_LOST = 43
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
 # There is an ack for every packet or two: JSON would cost more than the packet.
-_FIXED_HEADERS: Final = {Kind.PACKET: _PACKET.size, Kind.ACK: _ACK.size}
+_FIXED_HEADERS: Final = {Kind.PACKET: _PACKET.size, Kind.ACK: _ACK.size, Kind.WORDS: 0}
 _AUTHENTICATION: Final = frozenset({Kind.CHALLENGE, Kind.RESPONSE, Kind.CONFIRMATION})
 
 
@@ -124,6 +129,7 @@ class Limits(NamedTuple):
 
 UNAUTHENTICATED: Final = Limits(4 << 10, 0, authenticated=False)
 AUTHENTICATED: Final = Limits(64 << 10, 256 << 20, authenticated=True)
+_MOST_PAYLOAD: Final = {Kind.PACKET: AUTHENTICATED.payload_bytes, Kind.WORDS: MAX_WORDS_BYTES}
 
 
 class Prefix(NamedTuple):
@@ -148,7 +154,7 @@ class Frame(NamedTuple):
 # --- the control messages ------------------------------------------------------------------------
 
 # kind -> (class, its fields).  A test compares with the dataclasses.
-_CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
+CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
     Kind.SUBSCRIBE: (
         node_messages.Subscribe,
         {
@@ -179,13 +185,35 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         },
     ),
     Kind.PEEK: (node_messages.Peek, {"node": TEXT}),
+    Kind.FOLLOW: (node_messages.Follow, {"node": TEXT, "place": COUNT, "epoch": COUNT}),
+    Kind.IN_SYNC: (
+        node_messages.InSync,
+        {"node": TEXT, "epoch": COUNT, "place": COUNT, "standby": COUNT},
+    ),
+    Kind.PLACE_LOST: (
+        node_messages.PlaceLost,
+        {"node": TEXT, "place": COUNT, "standby": COUNT},
+    ),
     Kind.REGISTER: (
         node_messages.Register,
-        {"node": TEXT, "address": ADDRESS, "pid": COUNT, "host": TEXT},
+        {
+            "node": TEXT,
+            "address": ADDRESS,
+            "pid": COUNT,
+            "host": TEXT,
+            "server": TEXT,
+            "place": COUNT,
+        },
     ),
     Kind.WELCOME: (
         node_messages.Welcome,
-        {"node": TEXT, "epoch": COUNT, "peers": PEERS, "log": OPTIONAL_RECORD},
+        {
+            "node": TEXT,
+            "epoch": COUNT,
+            "peers": PEERS,
+            "log": OPTIONAL_RECORD,
+            "standby": FLAG,
+        },
     ),
     Kind.PEER_MOVED: (node_messages.PeerMoved, {"node": TEXT, "peer": OPTIONAL_PEER}),
     Kind.HEARTBEAT: (
@@ -198,7 +226,7 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         {"node": TEXT, "epoch": COUNT, "error": TEXT, "fatal": FLAG, "misfit": FLAG},
     ),
     Kind.STOP: (node_messages.Stop, {"reason": TEXT}),
-    Kind.SUPERSEDED: (node_messages.Superseded, {"epoch": COUNT}),
+    Kind.SUPERSEDED: (node_messages.Superseded, {"epoch": COUNT, "node": TEXT}),
     Kind.FIND: (node_messages.Find, {"stream": TEXT}),
     Kind.FOUND: (
         node_messages.Found,
@@ -212,7 +240,7 @@ _CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
         },
     ),
 }
-_KIND_OF: Final = {message: (kind, fields) for kind, (message, fields) in _CONTROL.items()}
+_KIND_OF: Final = {message: (kind, fields) for kind, (message, fields) in CONTROL.items()}
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -224,6 +252,10 @@ def encode(message: Message, limits: Limits = AUTHENTICATED) -> list[Buffer]:
         return _encode_packet(message, limits)
     if type(message) is Ack:
         return [encode_frame(Kind.ACK, _ACK.pack(message.consumed, message.needed))]
+    if type(message) is Words:
+        words = memoryview(message.words)
+        head = encode_frame(Kind.WORDS, b"", 0, words.nbytes)
+        return [head, words] if words.nbytes else [head]
     kind, fields = _KIND_OF[type(message)]
     value = {name: field.write(getattr(message, name)) for name, field in fields.items()}
     header = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -279,7 +311,7 @@ def decode_prefix(data: Buffer, limits: Limits, peer: str) -> Prefix:
         raise _bad(
             peer, f"a payload of {payload_length} bytes; the limit is {limits.payload_bytes}"
         )
-    if kind is not Kind.PACKET and (payload_length or flags):
+    if payload_length > _MOST_PAYLOAD.get(kind, 0) or (flags and kind is not Kind.PACKET):
         raise _bad(peer, f"a {kind.name.lower()} message with flags {flags} or with a payload")
     if header_length != _FIXED_HEADERS.get(kind, header_length):
         raise _bad(peer, f"a {kind.name.lower()} message with a header of {header_length} bytes")
@@ -298,7 +330,9 @@ def decode_message(frame: Frame, peer: str) -> Message:
         return _decode_packet(frame, peer)
     if frame.kind is Kind.ACK:
         return Ack(*_ACK.unpack(frame.header))
-    message, fields = _CONTROL[frame.kind]
+    if frame.kind is Kind.WORDS:
+        return Words(frame.payload)
+    message, fields = CONTROL[frame.kind]
     name = frame.kind.name.lower()
     try:
         value = json_object(frame.header)

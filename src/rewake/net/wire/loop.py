@@ -143,6 +143,11 @@ class Loop:
         if not connection.authenticated:
             self._deadlines[connection] = self.call_at(connection.deadline, connection.expire)
 
+    def hand_over(self, connection: Connection, handler: Handler) -> None:
+        """From now on another handler is told of a connection that is served."""
+        if connection in self._handlers:
+            self._handlers[connection] = handler
+
     def wakeup(self, call: Callable[[], None]) -> Wakeup:
         """Something that other threads can set to have `call` called here."""
         fresh = Wakeup(call)

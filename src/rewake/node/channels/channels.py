@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Final
 
 from rewake.model.errors import BadPeer, Fenced, HistoryMismatch, UsageError
+from rewake.node.channels.followers import Followers
 from rewake.node.commands import (
     Answer,
     Connect,
@@ -33,8 +34,20 @@ from rewake.node.commands import (
     Rest,
     Tell,
 )
-from rewake.node.messages import Ack, Begins, Packet, Peek, Peer, Produce, Refused, Subscribe
+from rewake.node.messages import (
+    Ack,
+    Begins,
+    Follow,
+    Packet,
+    Peek,
+    Peer,
+    Produce,
+    Refused,
+    Subscribe,
+    Words,
+)
 from rewake.node.node import Node
+from rewake.recovery.driven import Say, Vouch
 
 __all__ = ["Channels"]
 
@@ -50,6 +63,7 @@ class _Role(Enum):
     STRANGER = "has not said yet what it wants"
     SUBSCRIBER = "reads an output"
     PRODUCER = "writes into an entry"
+    FOLLOWER = "stands by"
 
 
 @dataclass(slots=True)
@@ -78,6 +92,7 @@ class Channels:
         self._channel_of: dict[int, _Channel] = {}
         # Of the links that others have opened.
         self._roles: dict[int, _Role] = {}
+        self._followers = Followers(node)
 
     # --- what the node asks for --------------------------------------------------------------
 
@@ -90,7 +105,7 @@ class Channels:
         """Whether it is a channel's, not one that somebody else has opened."""
         return link in self._channel_of
 
-    def carry(self, command: Connect | Answer | Disconnect) -> Sequence[LinkCommand]:
+    def carry(self, command: Connect | Answer | Disconnect | Say | Vouch) -> Sequence[LinkCommand]:
         """What the node's command means for its links."""
         match command:
             case Connect(channel, position):
@@ -104,6 +119,8 @@ class Channels:
                 return [Tell(link, message), *(self._hang_up(link) if refused else ())]
             case Disconnect(link):
                 return [] if self._forget(link) is None else [HangUp(link, at_once=True)]
+            case Say() | Vouch():
+                return self._followers.carry(command)
 
     def _dial(self, channel: _Channel) -> Sequence[LinkCommand]:
         """Subscribe if that is wanted, not done yet, and known where."""
@@ -152,6 +169,10 @@ class Channels:
             has_link = channel.link is not None
             commands += self._lose(channel) if has_link else self._dial(channel)
         return commands
+
+    def place_lost(self, place: int, epoch: int) -> Sequence[HostCommand]:
+        """An attempt at a place that stood by is gone for good."""
+        return self._followers.lost(place, epoch)
 
     def rested(self, channel: int) -> Sequence[HostCommand]:
         """What a channel rested for is over: it may ask again."""
@@ -218,6 +239,12 @@ class Channels:
             case _Role.PRODUCER, Packet():
                 assert self.node.producers is not None
                 return self.node.producers.arrived(link, message)
+            case _Role.FOLLOWER, Words(words):
+                return self._followers.heard(link, bytes(words))
+            case _Role.STRANGER, Follow():
+                self._check_name(message.node)
+                self._roles[link] = _Role.FOLLOWER
+                return self._followers.follow(link, message)
             case _Role.STRANGER, Subscribe():
                 self._check_name(message.node)
                 self._roles[link] = _Role.SUBSCRIBER
@@ -271,6 +298,8 @@ class Channels:
         if role is _Role.PRODUCER:
             assert self.node.producers is not None
             self.node.producers.gone(link)
+        if role is _Role.FOLLOWER:
+            self._followers.gone(link)
         return role
 
     # --- for tests ---------------------------------------------------------------------------

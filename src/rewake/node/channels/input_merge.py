@@ -13,8 +13,12 @@ keep it: after a crash ticks come from the recorded order.
 The time of the whole is that of the channel that is furthest behind, but for those that said they
 are idle.  When all are, so is the whole: whoever comes next must not wait for it either.
 
+Where a stream comes back to the fragment, nobody waits for the time of the channel by which it
+does: that is no more than what the fragment has told.  Only the end of time waits, until nothing
+goes around any more; see `rounds`, and `docs/design/loops.md`.
+
 A determinants section: columns channel, first, span of the turns since the frame before; then, per
-channel, the next position and the watermark after this turn.
+channel, the next position and the watermark after this turn; on a cycle, what is known of rounds.
 """
 
 from __future__ import annotations
@@ -30,9 +34,10 @@ import pyarrow as pa
 from rewake.log.columns import pack_columns, unpack_columns
 from rewake.log.frame import Frame, Section, SectionKind
 from rewake.model.errors import BadPeer, DamagedFrame, DamagedLog
-from rewake.model.stream_event import END_OF_TIME, IDLE, NO_TIME, StreamEvent
+from rewake.model.stream_event import END_OF_TIME, IDLE, NO_TIME, StreamEvent, no_tuples
 from rewake.node.channels.frontiers import Frontiers
 from rewake.node.channels.packets import event_of
+from rewake.node.channels.rounds import Rounds, Step, is_token
 from rewake.node.messages import Packet
 from rewake.operators.columns.arrays import Int64s
 
@@ -51,18 +56,20 @@ class Determinant(NamedTuple):
 class Taken(NamedTuple):
     """What the next turn consumes: of which channel, there, and in the fragment's own time.
 
-    `idle`: with it the last channel fell silent.  A tick has no channel.
+    `idle`: with it the last channel fell silent.  `token`: what leaves behind it.  A tick has no
+    channel, and neither has what the fragment itself says.
     """
 
     channel: int | None
     there: StreamEvent
     here: StreamEvent
     idle: bool = False
+    token: int | None = None
 
     @property
     def passed_on(self) -> int | None:
         """What those who come next are told of time."""
-        if self.channel is None:
+        if self.here.is_tick:
             return None  # what the clock shows says nothing of event time
         return IDLE if self.idle else self.here.watermark
 
@@ -74,6 +81,9 @@ class _Channel:
     port: int = 0
     # Whether it brings what watermarks have passed: then it tells no time but its end.
     late: bool = False
+    # Whether it comes from a node on a cycle with this one, and whether it closes a loop.
+    inside: bool = False
+    around: bool = False
     # The next position to arrive, and to be consumed: consumed <= expected.
     expected: int = 0
     consumed: int = 0
@@ -108,11 +118,22 @@ class InputMerge:
         late: Sequence[bool] | None = None,
         clocked: bool = False,
         repeats: bool = True,
+        rounds: Rounds | None = None,
+        inside: Sequence[bool] | None = None,
+        around: Sequence[bool] | None = None,
     ) -> None:
-        """`repeats`: whether a log records the order; without one nobody could ever repeat it."""
+        """`repeats`: whether a log records the order; without one nobody could ever repeat it.
+
+        On a cycle: `inside` and `around` are those of its inputs; without `rounds` of its own it
+        passes on what it hears of them.
+        """
         ports = [0] * len(schemas) if ports is None else ports
         late = [False] * len(schemas) if late is None else late
-        self._channels = [_Channel(*each) for each in zip(schemas, ports, late, strict=True)]
+        inside = [False] * len(schemas) if inside is None else inside
+        around = [False] * len(schemas) if around is None else around
+        described = zip(schemas, ports, late, inside, around, strict=True)
+        self._channels = [_Channel(*each) for each in described]
+        self.rounds = rounds
         self._clocked = clocked
         self._script: deque[Determinant] = deque()
         self._fresh: list[Determinant] = []
@@ -128,7 +149,7 @@ class InputMerge:
     @property
     def several(self) -> bool:
         """Whether there is an order to record at all."""
-        return len(self._channels) > 1 or self._clocked
+        return len(self._channels) > 1 or self._clocked or self.rounds is not None
 
     # --- arrivals ----------------------------------------------------------------------------
 
@@ -216,28 +237,45 @@ class InputMerge:
         """Whether anything has arrived that was not consumed."""
         return any(each.waiting for each in self._channels)
 
-    def take(self, tick: int | None = None) -> Taken | None:
+    def take(self, tick: int | None = None, *, inside: bool = False) -> Taken | None:
         """What the next turn consumes, or None when it has not arrived.
 
         `tick`: what the clock shows, if the fragment shall hear of it before anything else.
+        `inside`: only from channels of a cycle, because there is no room for more from outside.
         """
         if self._script:
-            return self._follow()
+            return self._follow(inside)
         if tick is not None:
             return self._tick(tick, recorded=False)
+        if self.rounds is not None and (said := self._say(self.rounds)) is not None:
+            return said
         for step in range(len(self._channels)):
             channel = (self._next + step) % len(self._channels)
-            if self._channels[channel].waiting:
+            each = self._channels[channel]
+            if each.waiting and (each.inside or not inside):
                 self._next = channel + 1
                 return self._consume(channel, None)
         return None
 
-    def _follow(self) -> Taken | None:
+    def _say(self, rounds: Rounds) -> Taken | None:
+        """What the fragment has to say of itself where its stream comes back to it."""
+        step = rounds.step(all(each.ended or each.inside for each in self._channels))
+        if step is None:
+            return None
+        nothing = StreamEvent(self.position, no_tuples(self._channels[0].schema))
+        if step is Step.SEND:
+            return Taken(None, nothing, nothing, token=rounds.token.packed())
+        # Time ends here only if everybody else who is waited for has said so, too.
+        here = self._here(0, nothing)
+        return Taken(None, nothing, here)
+
+    def _follow(self, inside: bool) -> Taken | None:
         channel, first, span = self._script[0]
         if channel == len(self._channels):
             self._script.popleft()
             return self._tick(first, recorded=True)
-        if not self._channels[channel].waiting:
+        each = self._channels[channel]
+        if not each.waiting or (inside and not each.inside):
             return None
         taken = self._consume(channel, first + span, recorded=True)
         consumed = taken.there.end - first
@@ -259,6 +297,9 @@ class InputMerge:
         item = each.waiting.popleft()
         each.waiting_bytes -= _size(item)
         event = event_of(item, each.schema) if isinstance(item, Packet) else item
+        token = event.watermark if is_token(event.watermark) else None
+        if token is not None:
+            event = replace(event, watermark=None)
         if event.start < each.consumed:
             event = event.split(each.consumed)[1]
         if event.start > each.consumed:
@@ -268,10 +309,9 @@ class InputMerge:
             event, rest = event.split(limit)
             each.waiting.appendleft(rest)
             each.waiting_bytes += _size(rest)
-        self._note(
-            self.position, Determinant(channel, each.consumed, event.end - each.consumed),
-            recorded=recorded,
-        )  # fmt: skip
+        if token is None:
+            span = event.end - each.consumed
+            self._note(self.position, Determinant(channel, each.consumed, span), recorded=recorded)
         each.consumed = event.end
         if event.watermark is not None or event.batch.num_rows:
             each.idle = event.watermark == IDLE
@@ -282,18 +322,36 @@ class InputMerge:
             each.watermark = END_OF_TIME
         here = self._here(channel, event)
         was_idle, self._idle = self._idle, self._all_idle()
-        return Taken(channel, event, here, self._idle and not was_idle)
+        if self.rounds is not None:
+            self._tell_rounds(self.rounds, channel, token, event, here)
+            token = None
+        return Taken(
+            channel, event, here, self._idle and not was_idle, token if each.inside else None
+        )
+
+    def _tell_rounds(
+        self, rounds: Rounds, channel: int, token: int | None, there: StreamEvent, here: StreamEvent
+    ) -> None:
+        if token is not None:
+            rounds.heard(channel, token)
+        elif there.batch.num_rows or there.watermark is not None or here.watermark is not None:
+            rounds.moved()
+        if self._channels[channel].ended:
+            rounds.ended(channel)
 
     def _all_idle(self) -> bool:
         """Whether every channel that may still bring something is idle."""
-        open_ones = [each for each in self._channels if not each.ended]
+        open_ones = [each for each in self._channels if not (each.ended or each.around)]
         return bool(open_ones) and all(each.idle for each in open_ones)
 
     def _time(self) -> int:
         """How far time has come in all channels that are waited for."""
         if self._all_idle():
             return self._watermark
-        return min(each.watermark for each in self._channels if not each.idle)
+        waited = (each for each in self._channels if not (each.idle or each.around))
+        time = min(each.watermark for each in waited)
+        holds_end = self.rounds is not None and self.rounds.holds_end
+        return self._watermark if holds_end and time == END_OF_TIME else time
 
     def _here(self, channel: int, event: StreamEvent) -> StreamEvent:
         start, span = self.position, event.end - event.start
@@ -330,6 +388,8 @@ class InputMerge:
     @property
     def ended(self) -> bool:
         """Whether every channel has ended and all of it is consumed."""
+        if self.rounds is not None and self.rounds.over:
+            return not (self._script or self.waiting)
         return all(each.ended and not each.waiting for each in self._channels)
 
     def consumed(self, channel: int) -> int:
@@ -358,6 +418,8 @@ class InputMerge:
         frontier = np.array([each.consumed for each in self._channels], np.int64)
         watermarks = np.array([each.watermark for each in self._channels], np.int64)
         columns = [fresh[:, 0], fresh[:, 1], fresh[:, 2], frontier, watermarks]
+        if self.rounds is not None:
+            columns.append(np.array(self.rounds.kept(), np.int64))
         return Section(SectionKind.DETERMINANTS, pack_columns(columns))
 
     def recover(self, frames: Sequence[Frame], position: int) -> list[int]:
@@ -378,12 +440,15 @@ class InputMerge:
         return starts
 
     def _read_script(self, frames: Sequence[Frame], position: int) -> list[int]:
-        starts = [int(each) for each in self._columns_of(frames[0])[3]]
+        newest = self._columns_of(frames[0])
+        if self.rounds is not None:
+            self.rounds.go_on(newest[5].tolist())
+        starts = [int(each) for each in newest[3]]
         self._recovered = list(starts)
         reached = frames[0].t_end + 1
         script: deque[Determinant] = deque()
         for frame in frames:
-            channels, firsts, spans, _, watermarks = self._columns_of(frame)
+            channels, firsts, spans, _, watermarks = self._columns_of(frame)[:5]
             if frame.t_end < position:
                 self._restore_watermarks(watermarks)
                 break
@@ -415,7 +480,7 @@ class InputMerge:
     def _restore_watermarks(self, watermarks: Int64s) -> None:
         for each, watermark in zip(self._channels, watermarks, strict=True):
             each.watermark = int(watermark)
-        self._watermark = min(each.watermark for each in self._channels)
+        self._watermark = self._time()
 
     def _columns_of(self, frame: Frame) -> list[Int64s]:
         payload = frame.section(SectionKind.DETERMINANTS)
@@ -423,10 +488,11 @@ class InputMerge:
         count = len(self._channels)
         known = count + self._clocked
         sizes = [column.size for column in columns]
+        of_rounds = [] if self.rounds is None else [self.rounds.size]
         if (
-            len(columns) != 5
+            len(columns) != 5 + len(of_rounds)
             or any(column.dtype != np.int64 for column in columns)
-            or sizes != [sizes[0]] * 3 + [count] * 2
+            or sizes != [sizes[0]] * 3 + [count] * 2 + of_rounds
             or (sizes[0] and not 0 <= int(columns[0].min()) <= int(columns[0].max()) < known)
             or np.any(columns[2][columns[0] == count] != 1)
         ):

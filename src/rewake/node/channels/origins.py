@@ -24,6 +24,7 @@ from rewake.log.files.layout import MAX_COUNT
 from rewake.log.files.lineage import WHAT_TO_DO, Lineage, Step
 from rewake.model.errors import DamagedData, HistoryMismatch
 from rewake.node.commands import Remember
+from rewake.recovery.approach import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Origins:
     @property
     def kept(self) -> bool:
         """Whether the node has anything that must fit to its upstreams."""
-        return self._plan.logs or self._plan.sink is not None
+        return self._plan.kept is Kept.IN_LOG or self._plan.sink is not None
 
     @property
     def awaited(self) -> bool:

@@ -35,6 +35,8 @@ class Cursor:
     flight: deque[tuple[int, int]] = field(default_factory=deque)
     flight_bytes: int = 0
     told_end: bool = False
+    # What it was told last of the rounds of a cycle.
+    told_token: int = -1
 
     @property
     def has_room(self) -> bool:
@@ -73,6 +75,8 @@ class OutputQueue:
         self.first = self.end = position
         self.bytes = 0
         self.final = False
+        # The latest token, on a cycle: it is behind all that is here.
+        self.token = -1
         self._memory_bytes = memory_bytes
         self._window_bytes = window_bytes
         self._cursors: dict[int, Cursor] = {}
@@ -105,9 +109,9 @@ class OutputQueue:
         self._oldest = self._newest
         self.bytes = 0
         self.first = self.end = position
-        self.final = False
+        self.final, self.token = False, -1
         for cursor in self._cursors.values():
-            cursor.told_end = False
+            cursor.told_end, cursor.told_token = False, -1
 
     def forget_sent(self) -> None:
         """Drop what every connected subscriber has been sent and no absent one may want."""
@@ -121,6 +125,18 @@ class OutputQueue:
             if oldest.end > floor or oldest.start == floor:
                 break
             self._drop_oldest()
+
+    def forget_unneeded(self) -> None:
+        """Drop what no required subscriber can ask for again."""
+        floor = min(self.needed.values(), default=self.end)
+        # A watermark alone stands at a position without covering it: whoever goes on there may not
+        # have got it.
+        while self._packets and self._packets[self._oldest].end < floor:
+            self._drop_oldest()
+
+    def left_behind(self) -> list[int]:
+        """Connections that are owed what has left memory."""
+        return [key for key, cursor in self._cursors.items() if self._behind(cursor)]
 
     def forget_stored(self) -> None:
         """Drop what exceeds the memory allowed; it can be read back from the log."""
@@ -138,6 +154,17 @@ class OutputQueue:
     def has_room(self) -> bool:
         """Whether memory allows for more (for outputs that are not in a log)."""
         return self.bytes < self._memory_bytes
+
+    @property
+    def has_room_unless_taken(self) -> bool:
+        """Whether memory allows for more, or all is taken by those who may ask for it again.
+
+        Who has got everything and needs it still waits for more: to wait for it would be for ever.
+        """
+        if self.has_room:
+            return True
+        connected = {each.name for each in self._cursors.values() if each.required}
+        return self.lag() == 0 and connected >= self.needed.keys()
 
     # --- subscribers -------------------------------------------------------------------------
 
@@ -206,6 +233,9 @@ class OutputQueue:
                 cursor.sent(packet)
                 yield packet
         self._numbers[connection] = number
+        if number == self._newest and cursor.required and self.token > cursor.told_token:
+            cursor.told_token = self.token
+            yield Packet(self.end, self.end, watermark=self.token)
         if self.final and number == self._newest and not cursor.told_end:
             cursor.told_end = True
             yield Packet(self.end, self.end, final=True)

@@ -3,6 +3,7 @@
 How an output that is asked for from an earlier position is served differs by where it is kept:
 
 - logged: from the log, then from memory (`ReadLog`);
+- in the queue: from memory, where it stays until no node can ask for it again;
 - transparent (stateless, not logged): it is produced again, by asking upstream again (`rewind`);
 - otherwise it is lost: the answer says where the stream goes on (a gap: amnesia).
 """
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 from rewake.log.files.lineage import WHAT_TO_DO, Lineage
 from rewake.log.frame import Frame
-from rewake.model.errors import HistoryMismatch, OutOfRange
+from rewake.model.errors import HistoryMismatch, OutOfRange, UsageError
 from rewake.node.channels.output_queue import OutputQueue
 from rewake.node.channels.packets import packet_in
 from rewake.node.commands import Answer, Disconnect, NodeCommand, ReadLog, Send
@@ -86,7 +87,7 @@ class Subscriptions:
             # Only of those the plan knows: the names of strangers would never be forgotten.
             self._epochs[message.subscriber] = message.epoch
         position = queue.end if message.position < 0 else message.position
-        if self._kept is Kept.NOWHERE:
+        if self._kept is Kept.NOWHERE or (self._kept is Kept.IN_QUEUE and not required):
             position = max(position, queue.first) if position <= queue.end else queue.end
         queue.subscribe(connection, message.subscriber, position, required=required)
         self._output_of[connection] = message.output
@@ -149,6 +150,8 @@ class Subscriptions:
                     f"not made again for a client; ask from position {first} on"
                 )
         end = self.queues[message.output].end
+        if self._kept is Kept.IN_QUEUE and message.epoch and message.position >= 0:
+            return self._beyond_queue(message)
         told = message.epoch and self._lineage is not None
         if self._kept is Kept.IN_LOG and message.position > end and not told:
             return Refused(
@@ -208,6 +211,18 @@ class Subscriptions:
             ) from error
         return [Answer(connection, Refused(str(error))), *self.unsubscribed(connection)]
 
+    def _beyond_queue(self, message: Subscribe) -> Refused | None:
+        """Why a node is not served that asks for what memory does not hold, or never held."""
+        queue = self.queues[message.output]
+        if queue.first <= message.position <= queue.end:
+            return None
+        return Refused(
+            f"{message.subscriber!r} asks for position {message.position} of {message.node!r}, "
+            f"whose memory holds {queue.first} to {queue.end}: the two are not of one history; "
+            "start the query in a new folder",
+            misfit=True,
+        )
+
     # --- sending -----------------------------------------------------------------------------
 
     def offer(self, packets: Sequence[Packet], sequence: int = -1) -> list[NodeCommand]:
@@ -217,7 +232,16 @@ class Subscriptions:
             queue.offer(packet, sequence)
             for connection in queue.connections:
                 commands += self.flow(connection)
-            self._forget(queue)
+            commands += self._forget(queue)
+        return commands
+
+    def tell(self, token: int) -> list[NodeCommand]:
+        """Whoever has been sent all that there is now is told this token."""
+        commands: list[NodeCommand] = []
+        for queue in self.queues:
+            queue.token = max(queue.token, token)
+            for connection in queue.connections:
+                commands += self.flow(connection)
         return commands
 
     def flow(self, connection: int) -> list[NodeCommand]:
@@ -236,14 +260,36 @@ class Subscriptions:
                 cursor.reading = True
                 commands.append(ReadLog(connection, position, cursor.seen))
         else:
-            self._forget(queue)
+            commands += self._forget(queue)
         return commands
 
-    def _forget(self, queue: OutputQueue) -> None:
+    def _forget(self, queue: OutputQueue) -> list[NodeCommand]:
         if self._kept is Kept.IN_LOG:
             queue.forget_stored()
+        elif self._kept is Kept.IN_QUEUE:
+            return self._forget_unneeded(queue)
         else:
             queue.forget_sent()
+        return []
+
+    def _forget_unneeded(self, queue: OutputQueue) -> list[NodeCommand]:
+        """Keep what nodes may ask for; a client that is further behind is sent away."""
+        queue.forget_unneeded()
+        self._check_retained(queue)
+        commands: list[NodeCommand] = []
+        for connection in queue.left_behind():
+            commands += [Disconnect(connection), *self.unsubscribed(connection)]
+        return commands
+
+    def _check_retained(self, queue: OutputQueue) -> None:
+        if queue.bytes <= self._limits.retained_bytes:
+            return
+        last = min(queue.needed, key=queue.needed.__getitem__)
+        raise UsageError(
+            f"{queue.bytes >> 20} MiB of output wait in memory, because {last!r} may ask for it "
+            f"again from position {queue.needed[last]} on; choose an approach with a log for the "
+            "step that it comes from, or have the other need less of its input (recover_within)"
+        )
 
     def finish(self) -> list[NodeCommand]:
         """Nothing will follow, for ever."""
@@ -267,6 +313,8 @@ class Subscriptions:
     @property
     def has_room(self) -> bool:
         """Whether the node may produce more before its subscribers have caught up."""
+        if self._kept is Kept.IN_QUEUE:
+            return all(queue.has_room_unless_taken for queue in self.queues)
         if self._kept is not Kept.IN_LOG:
             return all(queue.has_room for queue in self.queues)
         return all(

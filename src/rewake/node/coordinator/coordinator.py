@@ -3,6 +3,15 @@
 What always holds: an epoch is durable before anyone hears of it, so no two attempts of a node ever
 have the same one, also across restarts of the driver.  No data passes through the coordinator.
 
+A connection is a server's: one process with attempts of one or several nodes.  They come one by
+one and go together: when it ends, falls silent, or one of its nodes is superseded.  What is counted
+against nodes is counted for each.
+
+A node may have several places: one attempt runs it, the others stand by.  Who is in sync is what
+the attempt that runs it says, and only such a one is promoted when that is lost: it is the same
+attempt with a new epoch.  What is known of that is not made durable: all places end with the
+driver.  When none is in sync, what the node was is gone, and the query ends.
+
 It remembers of every log who it is, the epoch that last wrote to it, and how far that was durable:
 at once when a log was opened, at the end, and every few seconds between.  An attempt is told, and
 refuses a log that is older (`rewake.log.files.lineage`).
@@ -19,12 +28,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rewake.graph.plan.plan import Plan
+from rewake.graph.plan.servers import Seat
 from rewake.log.files.lineage import LogRecord
 from rewake.node.commands import (
     CoordinatorCommand,
     EndQuery,
     HangUp,
-    KillAttempt,
+    KillServer,
     Persist,
     Tell,
 )
@@ -36,8 +46,10 @@ from rewake.node.messages import (
     Failed,
     Finished,
     Heartbeat,
+    InSync,
     Peer,
     PeerMoved,
+    PlaceLost,
     Refused,
     Register,
     Stop,
@@ -64,16 +76,23 @@ _RECORD_MS = 5_000.0
 
 @dataclass(slots=True)
 class _Attempt:
-    """One connection that runs, or wants to run, a node."""
+    """One server that runs, or wants to run, a node."""
 
+    connection: int
     node: str
+    server: str
     address: Address
     epoch: int
     pid: int
     host: str
+    place: int
     # The version of the state that must be durable before it may hear of its epoch.
     awaits: int
+    # Whether it holds what another attempt tells it to, and does not run the node.
+    standby: bool = False
     welcomed: bool = False
+    # Until it is heard of for the first time, it loads its state.
+    starting: bool = True
     # Why it leaves, if it has said so.
     words: str = ""
 
@@ -94,6 +113,11 @@ class NodeStatus:
     words: str = ""
     # What is known of its log.
     log: LogRecord | None = None
+    # Whether an attempt has ever been told to run it.
+    begun: bool = False
+    # By place: the servers of those that stand by; and which of them may be promoted.
+    standbys: dict[int, int] = field(default_factory=dict)
+    in_sync: set[int] = field(default_factory=set)
 
     @property
     def reached(self) -> float | None:
@@ -122,7 +146,7 @@ class Coordinator:
         self._missing_after_ms = missing_after_ms
         self._supervision = Supervision(DEATHS_IN_VAIN, missing_after_ms)
         self.nodes = {each.name: NodeStatus() for each in plan.nodes}
-        self._attempts: dict[int, _Attempt] = {}
+        self._attempts: dict[tuple[int, Seat], _Attempt] = {}
         self._version = 0
         self._durable = 0
         self._over = False
@@ -135,6 +159,7 @@ class Coordinator:
         check_folder(self.plan, state)
         for name, epoch in state["epochs"].items():
             self.nodes[name].epoch = epoch
+            self.nodes[name].begun = epoch > 0
         for name, record in state["logs"].items():
             self.nodes[name].log = LogRecord(*record)
 
@@ -165,16 +190,27 @@ class Coordinator:
             return [Tell(connection, Refused(reason)), HangUp(connection)]
         if self._over:
             return [Tell(connection, Stop("the query is over"))]
-        commands = self._supersede(status, status.epoch + 1)
+        places = self.plan.node(message.node).places
+        if message.place >= places:
+            reason = f"node {message.node!r} has {places} places, and no place {message.place}"
+            return [Tell(connection, Refused(reason)), HangUp(connection)]
+        commands = self._supersede(message.node, status, message.place)
+        standby = places > 1 and status.connection is not None
+        if places > 1 and status.begun and not standby:
+            return commands if self._over else [*commands, *self._all_lost(message.node)]
         status.epoch += 1
-        status.connection = connection
-        status.finished, status.missing_ms = False, None
-        awaits = self._version + 1
-        self._attempts[connection] = _Attempt(
-            message.node, message.address, status.epoch, message.pid, message.host, awaits
-        )
-        self._detector.started(connection, message.node, now_ms)
-        self._supervision.started(message.node, now_ms)
+        if standby:
+            status.standbys[message.place] = connection
+        else:
+            status.connection = connection
+            status.finished, status.missing_ms = False, None
+            self._supervision.started(message.node, now_ms)
+        server = message.server or message.node
+        self._attempts[connection, Seat(message.node)] = _Attempt(
+            connection, message.node, server, message.address, status.epoch, message.pid,
+            message.host, message.place, awaits=self._version + 1, standby=standby,
+        )  # fmt: skip
+        self._detector.started(connection, server, now_ms)
         return [*commands, self._persist()]
 
     def _persist(self) -> Persist:
@@ -182,28 +218,110 @@ class Coordinator:
         self._unrecorded = None
         return Persist(self._version, self.state())
 
-    def _supersede(self, status: NodeStatus, epoch: int) -> list[CoordinatorCommand]:
-        old = status.connection
-        if old is None or old not in self._attempts:
+    def _supersede(self, node: str, status: NodeStatus, place: int) -> list[CoordinatorCommand]:
+        """Another attempt comes to this place."""
+        there = (status.connection, *status.standbys.values())
+        known = (self._attempts.get((each, Seat(node))) for each in there if each is not None)
+        old = next((each.connection for each in known if each and each.place == place), None)
+        if old is None:
             return []
-        del self._attempts[old]
-        self._detector.forget(old)
-        status.lost("superseded")
-        return [Tell(old, Superseded(epoch)), HangUp(old)]
+        return self._send_away(old, Superseded(status.epoch + 1, node), but_for=node)
+
+    def _send_away(
+        self, connection: int, why: Superseded, but_for: str = ""
+    ) -> list[CoordinatorCommand]:
+        """A server has to leave, with all its nodes; of one of them the next attempt is here."""
+        commands: list[CoordinatorCommand] = [Tell(connection, why), HangUp(connection)]
+        self._detector.forget(connection)
+        for attempt in self._dismiss(connection):
+            commands += self._lost(attempt, "superseded", quietly=attempt.node == but_for)
+        return commands
+
+    def _lost(
+        self, attempt: _Attempt, cause: str, *, quietly: bool = False
+    ) -> list[CoordinatorCommand]:
+        """An attempt is gone: the others wait for the next one, or for the one that stood by."""
+        status = self.nodes[attempt.node]
+        if attempt.standby:
+            return self._lost_standby(status, attempt)
+        status.lost(cause)
+        told = [] if quietly else self._tell_others(attempt, PeerMoved(attempt.node, None))
+        several = self.plan.node(attempt.node).places > 1
+        return told + self._promote(attempt.node) if several else told
+
+    def _lost_standby(self, status: NodeStatus, attempt: _Attempt) -> list[CoordinatorCommand]:
+        """It will never be promoted; where the node runs, nobody need wait for it."""
+        del status.standbys[attempt.place]
+        status.in_sync.discard(attempt.place)
+        if status.connection is None:
+            return []
+        return [Tell(status.connection, PlaceLost(attempt.node, attempt.place, attempt.epoch))]
+
+    def _promote(self, node: str) -> list[CoordinatorCommand]:
+        """Have the node run where it stood by in sync: the same server, with a new epoch."""
+        status = self.nodes[node]
+        if not status.in_sync:
+            return self._all_lost(node) if status.begun else []
+        place = min(status.in_sync)
+        status.connection = status.standbys.pop(place)
+        # The others are in sync with nobody now.
+        status.in_sync.clear()
+        status.epoch += 1
+        status.missing_ms = None
+        attempt = self._attempts[status.connection, Seat(node)]
+        attempt.epoch, attempt.standby = status.epoch, False
+        attempt.welcomed, attempt.awaits = False, self._version + 1
+        return [self._persist()]
+
+    def _all_lost(self, node: str) -> list[CoordinatorCommand]:
+        """No place holds what the node was, nor does a log: an empty one is no successor."""
+        places = self.plan.node(node).places
+        error = (
+            f"node {node!r} is lost: what it was is only in the memory of its {places} places, and "
+            "no place that was in sync is left; start the query in a new folder, or choose an "
+            "approach with a log"
+        )
+        return self._end(error, "a node is lost")
+
+    def in_sync(self, connection: int, message: InSync) -> list[CoordinatorCommand]:
+        """Where a node runs it is said that a place holds all that it takes to go on."""
+        attempt = self._attempts.get((connection, Seat(message.node)))
+        if attempt is None or attempt.standby or attempt.epoch != message.epoch:
+            return []
+        status = self.nodes[message.node]
+        there = status.standbys.get(message.place)
+        standby = None if there is None else self._attempts[there, Seat(message.node)]
+        if standby is not None and standby.epoch == message.standby:
+            status.in_sync.add(message.place)
+        return []
+
+    def _on(self, connection: int) -> list[_Attempt]:
+        """The attempts of one server."""
+        return [each for each in self._attempts.values() if each.connection == connection]
+
+    def _dismiss(self, connection: int) -> list[_Attempt]:
+        gone = self._on(connection)
+        for each in gone:
+            del self._attempts[connection, Seat(each.node)]
+        return gone
 
     def persisted(self, version: int) -> list[CoordinatorCommand]:
         """The state of this version is durable: epochs up to it may be known."""
         self._durable = max(self._durable, version)
         commands: list[CoordinatorCommand] = []
-        for connection, attempt in list(self._attempts.items()):
+        for attempt in list(self._attempts.values()):
             if attempt.welcomed or attempt.awaits > self._durable:
                 continue
             attempt.welcomed = True
             known = self.nodes[attempt.node].log
-            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known)
-            commands.append(Tell(connection, welcome))
+            standby = attempt.standby
+            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known, standby)
+            commands.append(Tell(attempt.connection, welcome))
+            if standby:
+                continue
+            self.nodes[attempt.node].begun = True
             moved = PeerMoved(attempt.node, Peer(attempt.address, attempt.epoch))
-            commands += self._tell_others(connection, moved)
+            commands += self._tell_others(attempt, moved)
         return commands
 
     def stalled(self, reason: str) -> None:
@@ -217,15 +335,17 @@ class Coordinator:
         return {
             each.node: Peer(each.address, each.epoch)
             for each in self._attempts.values()
-            if each.welcomed
+            if each.welcomed and not each.standby
         }
 
-    def _tell_others(self, connection: int, message: object) -> list[CoordinatorCommand]:
-        return [
-            Tell(other, message)
-            for other, attempt in self._attempts.items()
-            if other != connection and attempt.welcomed
-        ]
+    def _tell_others(self, attempt: _Attempt, message: PeerMoved) -> list[CoordinatorCommand]:
+        """Once to each server with another node, its own among them."""
+        others = dict.fromkeys(
+            each.connection
+            for each in self._attempts.values()
+            if each.welcomed and each is not attempt
+        )
+        return [Tell(other, message) for other in others]
 
     # --- attempts live -----------------------------------------------------------------------
 
@@ -233,11 +353,17 @@ class Coordinator:
         self, connection: int, message: Heartbeat, now_ms: float
     ) -> list[CoordinatorCommand]:
         """A sign of life."""
-        attempt = self._attempts.get(connection)
+        attempt = self._attempts.get((connection, Seat(message.node)))
         if attempt is None:
-            return [Tell(connection, Superseded(self._epoch_of(message.node))), HangUp(connection)]
+            why = Superseded(self._epoch_of(message.node), message.node)
+            return self._send_away(connection, why)
         progress = message.progress
-        self._detector.heard(connection, now_ms, starting=bool(progress.get("starting")))
+        attempt.starting = bool(progress.get("starting"))
+        # While one of its nodes loads, a server has no time for the others.
+        starting = any(each.starting for each in self._on(connection))
+        self._detector.heard(connection, now_ms, starting=starting)
+        if attempt.standby:
+            return []
         status = self.nodes[attempt.node]
         status.progress = progress
         self._supervision.heard(attempt.node, now_ms, status.reached)
@@ -263,8 +389,8 @@ class Coordinator:
 
     def finished(self, connection: int, message: Finished) -> list[CoordinatorCommand]:
         """A node has delivered all of a finite stream."""
-        attempt = self._attempts.get(connection)
-        if attempt is None or attempt.epoch != message.epoch:
+        attempt = self._attempts.get((connection, Seat(message.node)))
+        if attempt is None or attempt.standby or attempt.epoch != message.epoch:
             return []
         self.nodes[attempt.node].finished = True
         if all(status.finished for status in self.nodes.values()):
@@ -273,7 +399,7 @@ class Coordinator:
 
     def failed(self, connection: int, message: Failed) -> list[CoordinatorCommand]:
         """A node cannot go on."""
-        attempt = self._attempts.get(connection)
+        attempt = self._attempts.get((connection, Seat(message.node)))
         if attempt is None:
             return []
         if not message.fatal:
@@ -285,24 +411,32 @@ class Coordinator:
     # --- attempts go -------------------------------------------------------------------------
 
     def disconnected(self, connection: int) -> list[CoordinatorCommand]:
-        """An attempt's connection is gone: it is dead, or will find out that it is superseded."""
-        attempt = self._attempts.get(connection)
-        return self._gone(connection, "failed" if attempt and attempt.words else "died")
+        """A server's connection is gone: it is dead, or will find out that it is superseded."""
+        said = any(each.words for each in self._on(connection))
+        return self._gone(connection, "failed" if said else "died")
 
     def _gone(self, connection: int, cause: str) -> list[CoordinatorCommand]:
-        attempt = self._attempts.pop(connection, None)
+        gone = self._dismiss(connection)
         self._detector.forget(connection)
-        if attempt is None:
-            return []
-        status = self.nodes[attempt.node]
-        if self._over:
-            status.connection, status.finished = None, False
-            return []
-        status.lost(cause)
-        status.words = attempt.words
-        if attempt.welcomed and self._supervision.ended(attempt.node):
-            return self._end(self._died_in_vain(attempt.node, cause), "a node failed")
-        return self._tell_others(connection, PeerMoved(attempt.node, None))
+        commands: list[CoordinatorCommand] = []
+        in_vain: list[_Attempt] = []
+        for attempt in gone:
+            status = self.nodes[attempt.node]
+            if self._over:
+                if not attempt.standby:
+                    status.connection, status.finished = None, False
+                continue
+            commands += self._lost(attempt, cause)
+            if attempt.standby:
+                continue
+            status.words = attempt.words
+            if attempt.welcomed and self._supervision.ended(attempt.node):
+                in_vain.append(attempt)
+        if in_vain:
+            # Rather the one that has said why than one that went with it.
+            first = max(in_vain, key=lambda each: bool(each.words))
+            return self._end(self._died_in_vain(first.node, cause), "a node failed")
+        return commands
 
     def _died_in_vain(self, node: str, cause: str) -> str:
         words = self.nodes[node].words
@@ -315,15 +449,16 @@ class Coordinator:
     def tick(self, now_ms: float) -> list[CoordinatorCommand]:
         """Declare dead who has been silent for too long, and the query if a node stays away."""
         commands: list[CoordinatorCommand] = []
-        for connection, attempt in self._attempts.items():
+        for attempt in self._attempts.values():
             if not attempt.welcomed:
                 # It is not late: it waits for its epoch, which is not durable yet.
-                self._detector.started(connection, attempt.node, now_ms)
+                self._detector.started(attempt.connection, attempt.server, now_ms)
         for connection in self._detector.silent(now_ms):
-            suspected = self._attempts.get(connection)
-            if suspected is not None and not self._over:
+            suspected = self._on(connection)
+            if suspected and not self._over:
                 # A process that only sleeps keeps its place in Spark: end it, so another can come.
-                commands.append(KillAttempt(suspected.node, suspected.pid, connection))
+                nodes = tuple(each.node for each in suspected)
+                commands.append(KillServer(nodes, suspected[0].pid, connection))
             commands += [HangUp(connection), *self._gone(connection, "silent")]
         if self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS:
             commands.append(self._persist())
@@ -364,7 +499,8 @@ class Coordinator:
         self, error: str | None, reason: str, *, misfit: bool = False
     ) -> list[CoordinatorCommand]:
         self._over = True
-        told: list[CoordinatorCommand] = [Tell(each, Stop(reason)) for each in self._attempts]
+        servers = dict.fromkeys(each.connection for each in self._attempts.values())
+        told: list[CoordinatorCommand] = [Tell(each, Stop(reason)) for each in servers]
         if self._unrecorded is not None:
             told.append(self._persist())
         return [*told, EndQuery(error, misfit)]
@@ -377,23 +513,50 @@ class Coordinator:
     @property
     def running(self) -> list[str]:
         """Nodes that have been welcomed and are connected."""
-        return [each.node for each in tuple(self._attempts.values()) if each.welcomed]
+        attempts = tuple(self._attempts.values())
+        return [each.node for each in attempts if each.welcomed and not each.standby]
 
-    def node_of(self, connection: int) -> str | None:
-        """The node that a connection runs."""
-        attempt = self._attempts.get(connection)
-        return None if attempt is None else attempt.node
+    def nodes_of(self, connection: int) -> list[str]:
+        """The nodes that a server runs."""
+        return [each.node for each in self._on(connection) if not each.standby]
+
+    def standing_by(self, connection: int) -> list[str]:
+        """The nodes by which a server stands."""
+        return [each.node for each in self._on(connection) if each.standby]
 
     def pid_of(self, node: str) -> int | None:
         """The process of a node's current attempt."""
+        attempt = self._attempt_of(node)
+        return None if attempt is None else attempt.pid
+
+    def server_of(self, node: str) -> str | None:
+        """The server that hosts a node's current attempt."""
+        attempt = self._attempt_of(node)
+        return None if attempt is None else attempt.server
+
+    def _attempt_of(self, node: str) -> _Attempt | None:
         # Others ask, too, while attempts come and go.
         attempts = tuple(self._attempts.values())
-        return next((each.pid for each in attempts if each.node == node), None)
+        return next((each for each in attempts if each.node == node and not each.standby), None)
+
+    def standbys_of(self, node: str) -> dict[int, dict[str, Any]]:
+        """By place: the process that stands by, and whether it may be promoted."""
+        status = self.nodes[node]
+        attempts = [each for each in tuple(self._attempts.values()) if each.node == node]
+        return {
+            each.place: {"pid": each.pid, "in_sync": each.place in status.in_sync}
+            for each in attempts
+            if each.standby
+        }
 
     def check_invariants(self) -> None:
         """What always holds between events."""
-        for connection, attempt in self._attempts.items():
+        for (connection, _), attempt in self._attempts.items():
             status = self.nodes[attempt.node]
+            if attempt.standby:
+                assert status.standbys[attempt.place] == connection, "two attempts at one place"
+                continue
             assert status.connection == connection, "two attempts of one node"
-            assert status.epoch == attempt.epoch, "an attempt with an epoch that is not the newest"
+            newest = status.epoch == attempt.epoch or status.standbys
+            assert newest, "an attempt with an epoch that is not the newest"
             assert not attempt.welcomed or attempt.awaits <= self._durable, "told too early"

@@ -1,4 +1,4 @@
-"""Who is alive: a lost connection is a death at once, silence after a while.
+"""Which servers are alive: a lost connection is a death at once, silence after a while.
 
 A detector that errs is harmless to the results: whoever was declared dead wrongly is superseded by
 an attempt with a higher epoch, and everything it still says or writes is refused.  But on a busy
@@ -7,10 +7,10 @@ heartbeats really do:
 
 - silence is counted only while somebody listened: when the coordinator itself gets no processor,
   its clock of silence stands still;
-- a node may be silent for three times the longest gap between heartbeats of the last minute or two,
-  its own or the one that no node was spared, and never for less than `suspect_after_ms`;
-- an attempt that is still starting (it loads its state) is given longer;
-- a node that was suspected is given twice as long the next time, until it has been well for a
+- a server may be silent for three times the longest gap between heartbeats of the last minute or
+  two, its own or the one that no other was spared, and never for less than `suspect_after_ms`;
+- one that is still starting (a node there loads its state) is given longer;
+- one that was suspected is given twice as long the next time, until it has been well for a
   while.
 
 A process that is killed on any machine that still runs is noticed by its connection, not here.
@@ -32,7 +32,7 @@ _LONG_MS = 10_000.0
 _MORE_THAN_SEEN = 1.5
 _LONGEST_MS = 60_000.0
 _WELL_AGAIN_MS = 60_000.0
-# The gap that is assumed of a node that is new, and for how long gaps are remembered.
+# The gap that is assumed of a server that is new, and for how long gaps are remembered.
 _FIRST_GAP_MS = 700.0
 _REMEMBERED_MS = 60_000.0
 
@@ -57,7 +57,7 @@ class _Longest:
 
 @dataclass(slots=True)
 class _Signs:
-    node: str
+    server: str
     heard_ms: float
     starting: bool = True
 
@@ -102,41 +102,41 @@ class FailureDetector:
         """For how long somebody has listened so far."""
         return self._clock.listened_ms
 
-    def started(self, connection: int, node: str, now_ms: float) -> None:
-        """An attempt has come; its first heartbeat follows when it has loaded its state."""
-        self._signs[connection] = _Signs(node, self._clock.at(now_ms))
+    def started(self, connection: int, server: str, now_ms: float) -> None:
+        """It has come, or registers one more node; it is heard of when that is loaded."""
+        self._signs[connection] = _Signs(server, self._clock.at(now_ms))
 
     def heard(self, connection: int, now_ms: float, *, starting: bool = False) -> None:
-        """A heartbeat; `starting`: of one that says that it has not begun yet."""
+        """A heartbeat of any of its nodes; `starting`: one of them has not begun yet."""
         signs = self._signs.get(connection)
         if signs is None:
             return
         at_ms = self._clock.at(now_ms)
-        gaps = self._gaps.setdefault(signs.node, _Longest(at_ms))
+        gaps = self._gaps.setdefault(signs.server, _Longest(at_ms))
         if not signs.starting:
             gaps.note(at_ms - signs.heard_ms, at_ms)
         signs.heard_ms, signs.starting = at_ms, starting
-        suspicions = self._suspicions.get(signs.node)
+        suspicions = self._suspicions.get(signs.server)
         if suspicions is not None and at_ms - suspicions.last_ms > _WELL_AGAIN_MS:
-            del self._suspicions[signs.node]
+            del self._suspicions[signs.server]
 
     def forget(self, connection: int) -> None:
         """Its end is known."""
         self._signs.pop(connection, None)
 
-    def patience_ms(self, node: str) -> float:
-        """How long this node may be silent."""
-        everyone = (self._gap_ms(each.node) for each in self._signs.values() if not each.starting)
-        gap = max(self._gap_ms(node), _least(everyone))
+    def patience_ms(self, server: str) -> float:
+        """How long this one may be silent."""
+        everyone = (self._gap_ms(each.server) for each in self._signs.values() if not each.starting)
+        gap = max(self._gap_ms(server), _least(everyone))
         usual = max(self.suspect_after_ms, _MORE_THAN_SEEN * gap, min(_GAPS * gap, _LONG_MS))
-        return self._after_suspicions(node, usual, _LONGEST_MS)
+        return self._after_suspicions(server, usual, _LONGEST_MS)
 
-    def _gap_ms(self, node: str) -> float:
-        gaps = self._gaps.get(node)
+    def _gap_ms(self, server: str) -> float:
+        gaps = self._gaps.get(server)
         return _FIRST_GAP_MS if gaps is None else gaps.gap_ms
 
-    def _after_suspicions(self, node: str, usual_ms: float, most_ms: float) -> float:
-        count = self._suspicions.get(node, _Suspicions()).count
+    def _after_suspicions(self, server: str, usual_ms: float, most_ms: float) -> float:
+        count = self._suspicions.get(server, _Suspicions()).count
         return min(usual_ms * 2.0**count, max(most_ms, usual_ms))
 
     def silent(self, now_ms: float) -> list[int]:
@@ -146,17 +146,17 @@ class FailureDetector:
 
     def _suspect(self, signs: _Signs, at_ms: float) -> bool:
         if signs.starting:
-            patience = self._after_suspicions(signs.node, _STARTING_MS, 10 * _STARTING_MS)
+            patience = self._after_suspicions(signs.server, _STARTING_MS, 10 * _STARTING_MS)
         else:
-            patience = self.patience_ms(signs.node)
+            patience = self.patience_ms(signs.server)
         if at_ms - signs.heard_ms <= patience:
             return False
-        suspicions = self._suspicions.setdefault(signs.node, _Suspicions())
+        suspicions = self._suspicions.setdefault(signs.server, _Suspicions())
         suspicions.count += 1
         suspicions.last_ms = at_ms
         return True
 
 
 def _least(gaps: Iterable[float]) -> float:
-    """What no node was spared is the machine's doing."""
+    """What no server was spared is the machine's doing."""
     return min(gaps, default=0.0)

@@ -4,6 +4,7 @@ protocol      the interface, and what a node lends to whoever implements it
 transparent   passes tuples on and keeps nothing: it makes them again when asked
 sink          gives tuples to a sink, which commits them by position
 logged        appends a record of each turn, and forwards it when it is durable
+stood_by      has its approach keep each record in other places, and forwards it when it is kept
 forgetful     forwards at once; a crash loses what was in memory
 """
 
@@ -12,6 +13,7 @@ from rewake.node.protocols.forgetful import Forgetful
 from rewake.node.protocols.logged import Logged
 from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.node.protocols.sink import AtASink
+from rewake.node.protocols.stood_by import StoodBy
 from rewake.node.protocols.transparent import Transparent
 from rewake.recovery.approach import Kept
 
@@ -22,13 +24,14 @@ __all__ = [
     "Logged",
     "Protocol",
     "Shell",
+    "StoodBy",
     "Transparent",
     "protocol_of",
 ]
 
 
 _BY_WHERE_OUTPUT_IS: dict[Kept, type[Protocol]] = {
-    each.kept: each for each in (Transparent, Logged, Forgetful)
+    each.kept: each for each in (Transparent, Logged, StoodBy, Forgetful)
 }
 
 

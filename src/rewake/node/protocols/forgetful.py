@@ -15,9 +15,9 @@ from rewake.node.protocols.protocol import LogSoFar
 from rewake.node.protocols.under_approach import UnderApproach
 from rewake.recovery.approach import Emissions, Kept, Turn
 
-__all__ = ["Forgetful"]
+__all__ = ["POSITIONS_PER_LIFE", "Forgetful"]
 
-_POSITIONS_PER_LIFE: Final = 1 << 40
+POSITIONS_PER_LIFE: Final = 1 << 40
 
 
 class Forgetful(UnderApproach):
@@ -28,15 +28,15 @@ class Forgetful(UnderApproach):
     @classmethod
     def first_position(cls, epoch: int, past: LogSoFar) -> int:  # noqa: ARG003
         """A line of its own for each life."""
-        return epoch * _POSITIONS_PER_LIFE
+        return epoch * POSITIONS_PER_LIFE
 
     def _leave(
         self, turn: Turn, rows: int, watermark: int | None, note: Note | None
     ) -> list[NodeCommand]:
-        commands = self._forward(turn.outputs, rows, watermark)
+        commands = self._send(turn.outputs, rows, watermark)
         return commands if note is None else commands + self._tell_producers([note])
 
-    def _forward(self, outputs: Emissions, rows: int, watermark: int | None) -> list[NodeCommand]:
+    def _send(self, outputs: Emissions, rows: int, watermark: int | None) -> list[NodeCommand]:
         if not rows and watermark is None:
             return []
         start, self.end = self.end, self.end + rows

@@ -1,192 +1,28 @@
-"""Logged: a turn's record goes to the log, and its output leaves when that is durable.
-
-What always holds: nothing is forwarded that is not durable; upstreams keep what a recovery from the
-log would ask for again; the log keeps what a recovery or a consumer would read.
-"""
+"""Logged: a turn's record goes to the log, and its output leaves when that is durable."""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar
 
-from rewake.log.frame import SectionKind, TurnRecord
-from rewake.log.results import result_sections
-from rewake.node.channels.packets import punctuation_section
-from rewake.node.channels.producers import Note
-from rewake.node.commands import Acknowledge, Append, NodeCommand, Trim
-from rewake.node.frame_marks import FrameMarks
-from rewake.node.messages import Ack, Packet
-from rewake.node.protocols.protocol import LogSoFar, Shell
-from rewake.node.protocols.under_approach import UnderApproach
-from rewake.recovery.approach import Kept, Turn
+from rewake.log.frame import TurnRecord
+from rewake.node.commands import Append, NodeCommand, Trim
+from rewake.node.protocols.holding import Holding
+from rewake.recovery.approach import Kept
 
 __all__ = ["Logged"]
 
-# What a node remembers grows neither with its turns nor with how far a subscriber is behind.
-_MOST_UNWRITTEN: Final = 1024
 
-
-class _Pending(NamedTuple):
-    """A turn that was appended and is not durable yet."""
-
-    sequence: int
-    end: int
-    bytes: int
-    packets: list[Packet] | None
-    # What recovery would need after this turn: input from here on, frames from here on.
-    needs: tuple[list[int], int] | None
-    note: Note | None
-
-
-class Logged(UnderApproach):
+class Logged(Holding):
     """Persists before it forwards."""
 
     kept: ClassVar[Kept] = Kept.IN_LOG
-    repeats: ClassVar[bool] = True
 
-    def __init__(self, shell: Shell, past: LogSoFar) -> None:
-        super().__init__(shell, past)
-        self.sequence = past.next_sequence
-        self._durable_end = self.end
-        self._pending: deque[_Pending] = deque()
-        self._pending_bytes = 0
-        self._frame_marks = FrameMarks()
-
-    @classmethod
-    def first_position(cls, epoch: int, past: LogSoFar) -> int:  # noqa: ARG003
-        """Where the log goes on."""
-        return past.next_position
-
-    # --- turns -------------------------------------------------------------------------------
-
-    @property
-    def has_room(self) -> bool:
-        """Not too much is on its way to the disk."""
-        limits = self.shell.limits
-        return (
-            self._pending_bytes < limits.pending_bytes
-            and len(self._pending) < limits.pending_frames
-        )
-
-    @property
-    def busy(self) -> bool:
-        """Whether a turn is appended and not durable."""
-        return bool(self._pending)
-
-    def _leave(
-        self, turn: Turn, rows: int, watermark: int | None, note: Note | None
-    ) -> list[NodeCommand]:
-        record = turn.record
-        noted = note is not None or self._much_unwritten
-        if record is None and (rows or watermark is not None or noted):
-            record = self.recovery.bare_record()
-            sections = (*record.sections, *result_sections(turn.outputs))
-            record = record._replace(tuples=rows, sections=sections)
-        return [] if record is None else self._append(record, watermark, note)
-
-    @property
-    def _much_unwritten(self) -> bool:
-        """Whether so many turns in a row left no frame that their order must go to the log."""
-        unwritten = self.shell.merge.unwritten
-        return unwritten >= _MOST_UNWRITTEN and not self.recovery.recovering
-
-    def _append(
-        self, record: TurnRecord, watermark: int | None, note: Note | None
-    ) -> list[NodeCommand]:
-        sections = list(record.sections)
-        determinants = self.shell.merge.section()
-        if determinants is not None:
-            sections.append(determinants)
-        if self.shell.producers is not None:
-            sections.append(self.shell.producers.section())
-        if watermark is not None:
-            sections.append(punctuation_section(watermark))
-        record = record._replace(sections=tuple(sections))
-        start, self.end = self.end, self.end + record.tuples
-        packets = None
-        if record.tuples or watermark is not None:
-            packets = self._packets_of(record, start, watermark)
-        size = sum(len(section.payload) for section in sections)
-        sequence, self.sequence = self.sequence, self.sequence + 1
-        needs = self.needs() if sequence % self.shell.limits.turns_per_trim == 0 else None
-        self._pending.append(_Pending(sequence, self.end, size, packets, needs, note))
-        self._pending_bytes += size
+    def _hand_over(self, sequence: int, position: int, record: TurnRecord) -> list[NodeCommand]:  # noqa: ARG002
         return [Append(record)]
-
-    def _packets_of(self, record: TurnRecord, start: int, watermark: int | None) -> list[Packet]:
-        packets = [Packet(start, self.end, 0, watermark)] * len(self.shell.plan.outputs)
-        for kind, payload, output in record.sections:
-            if kind == SectionKind.RESULTS:
-                packets[output] = Packet(start, self.end, -1, watermark, payload)
-        return packets
-
-    # --- durability --------------------------------------------------------------------------
 
     def durable(self, frames: int) -> list[NodeCommand]:
         """What these frames hold may go, and what only they needed."""
-        commands: list[NodeCommand] = []
-        notes: list[Note] = []
-        needs = None
-        while self._pending and self._pending[0].sequence < frames:
-            turn = self._pending.popleft()
-            self._pending_bytes -= turn.bytes
-            self._durable_end = turn.end
-            if turn.packets is not None:
-                commands += self.shell.outputs.offer(turn.packets, turn.sequence)
-            if turn.note is not None:
-                notes.append(turn.note)
-            if turn.needs is not None:
-                needs = turn.needs
-                self._frame_marks.put(turn.end, turn.sequence + 1)
-        commands += self._tell_producers(notes)
-        return commands if needs is None else commands + self.release(*needs)
+        return self._forward(frames)
 
-    @property
-    def durable_end(self) -> int:
-        """Where what is durable ends."""
-        return self._durable_end
-
-    def tick(self, now_ms: float) -> list[NodeCommand]:  # noqa: ARG002
-        """Say what is not needed, if nothing on its way will."""
-        if self._pending or self.recovery.recovering:
-            return []
-        if self._frame_marks.last != self.sequence:
-            self._frame_marks.put(self.end, self.sequence)
-        return self.release(*self.needs())
-
-    def needs(self) -> tuple[list[int], int]:
-        """What a recovery would need now: input from here on, frames from here on."""
-        inputs = self.shell.merge.needed(self.recovery.acknowledged + 1)
-        frames = self.recovery.frames_needed
-        if self.shell.producers is not None:
-            frames = max(frames, self.shell.producers.frames_needed)
-        return inputs, self.sequence - frames
-
-    def release(self, inputs: list[int], own_frames: int) -> list[NodeCommand]:
-        """Tell upstream what is not needed any more, and trim what nobody needs."""
-        self.needed = inputs
-        merge = self.shell.merge
-        commands: list[NodeCommand] = [
-            Acknowledge(channel, Ack(merge.consumed(channel), needed))
-            for channel, needed in enumerate(inputs)
-        ]
-        before = self._frame_marks.trimmable(self.shell.outputs.needed(), own_frames)
-        if before:
-            commands.append(Trim(before))
-        return commands
-
-    # --- for people and tests ----------------------------------------------------------------
-
-    @property
-    def pending_bytes(self) -> int:
-        """What is on its way to the disk."""
-        return self._pending_bytes
-
-    @property
-    def remembered(self) -> int:
-        """Where frames end."""
-        return len(self._frame_marks)
-
-    def check_invariants(self) -> None:
-        """What always holds between events."""
-        assert self._pending_bytes == sum(turn.bytes for turn in self._pending)
+    def _forget(self, before: int) -> list[NodeCommand]:
+        return [Trim(before)]

@@ -22,19 +22,10 @@ from rewake.node.commands import Acknowledge, Connect, NodeCommand
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack
 from rewake.recovery.approach import Emissions, Kept, Recovery
+from rewake.recovery.driven import LogSoFar
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["LogSoFar", "Protocol", "Shell"]
-
-
-@dataclass(frozen=True, slots=True)
-class LogSoFar:
-    """What the log of a node holds: its frames, newest first, where it goes on, who wrote it."""
-
-    frames: Iterable[Frame] = ()
-    next_sequence: int = 0
-    next_position: int = 0
-    lineage: Lineage | None = None
 
 
 @dataclass(slots=True)
@@ -155,6 +146,24 @@ class Protocol(ABC):
     def durable_end(self) -> int:
         """Output before this position may be read back from the log."""
         return self.end
+
+    # --- timers and places -------------------------------------------------------------------
+
+    def woke(self, now_ms: float) -> list[NodeCommand]:  # noqa: ARG002
+        """What `Wake` asked for."""
+        return []
+
+    def joined(self, place: int) -> list[NodeCommand]:
+        """Another place of this node can be told something."""
+        raise AssertionError(f"this node has no place {place}")
+
+    def left(self, place: int) -> list[NodeCommand]:
+        """Another place is gone for good; another attempt may follow it."""
+        raise AssertionError(f"this node has no place {place}")
+
+    def heard(self, place: int, words: bytes) -> list[NodeCommand]:
+        """Another place says something.  Raises BadPeer when it makes no sense."""
+        raise AssertionError(f"this node has no place {place}: {len(words)} bytes")
 
     # --- for people and tests ----------------------------------------------------------------
 

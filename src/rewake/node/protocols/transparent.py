@@ -59,6 +59,8 @@ class Transparent(Protocol):
         if self._rewound:
             self._rewound = False
             shell.outputs.restart(event.start)
+        if taken.token is not None:
+            return shell.outputs.tell(taken.token)
         emissions = shell.plan.program.apply(event.batch, event.end - event.start)
         packets = [Packet(event.start, event.end, 0, event.watermark)] * len(shell.plan.outputs)
         shell.count(emissions)

@@ -17,8 +17,8 @@ from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
-from rewake.operators.stateful import Delaying
 from rewake.recovery.approach import Keeper, Recovery, Turn
+from rewake.recovery.driven import Forward, RecoveryCommand
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["UnderApproach"]
@@ -33,8 +33,7 @@ class UnderApproach(Protocol):
         super().__init__(shell, past)
         assert shell.recovery is not None
         self.recovery: Recovery = shell.recovery
-        operator = self.recovery.operator
-        delay = operator.delay if isinstance(operator, Delaying) else 0
+        delay = self.recovery.operator.delay
         # How far results may be behind the clock; -1: any far.
         self._delay = -1 if delay is None else delay
         # Tuples, CHECKs and their bytes of the last turn, which somebody may measure.
@@ -54,11 +53,13 @@ class UnderApproach(Protocol):
 
     def start(self, committed: Sequence[int]) -> list[NodeCommand]:
         """Without a state there is no past to continue: then take what comes next."""
+        began = self._carry(self.recovery.began())
         if self.shell.producers is not None:
-            return []  # they connect
+            return began  # they connect
         if self._forgets and self.shell.epoch > 1:
-            return [Connect(channel, _AT_ANY_POSITION) for channel in range(len(self.needed))]
-        return super().start(committed)
+            channels = range(len(self.needed))
+            return [*began, *(Connect(channel, _AT_ANY_POSITION) for channel in channels)]
+        return began + super().start(committed)
 
     def began(self, channel: int, position: int) -> None:
         """Who has forgotten everything, and has taken nothing yet, begins where its input does."""
@@ -91,6 +92,27 @@ class UnderApproach(Protocol):
         if watermark is None or watermark >= IDLE or not self._delay:
             return watermark
         return None if self._delay < 0 else max(watermark - self._delay, NO_TIME)
+
+    # --- what its approach asks for ----------------------------------------------------------
+
+    def woke(self, now_ms: float) -> list[NodeCommand]:
+        """The approach's timer."""
+        return self._carry(self.recovery.woke(now_ms))
+
+    def _carry(self, commands: Iterable[RecoveryCommand]) -> list[NodeCommand]:
+        """What the approach's commands mean for the node."""
+        carried: list[NodeCommand] = []
+        for command in commands:
+            match command:
+                case Forward(before):
+                    carried += self._forward(before)
+                case _:
+                    carried.append(command)
+        return carried
+
+    def _forward(self, before: int) -> list[NodeCommand]:
+        """What turns before this sequence recorded is kept: their output may leave."""
+        raise AssertionError(f"nothing waits that was recorded before {before}")
 
     def took(self, rates: RecoveryRates, elapsed_us: float) -> None:
         """The last turn took so long: what its tuples and CHECKs cost."""

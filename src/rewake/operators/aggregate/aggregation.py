@@ -46,11 +46,11 @@ from rewake.operators.aggregate.wide_accumulators import (
     TextExtreme,
 )
 from rewake.operators.columns.arrays import Array, Int32s, arrow_array
+from rewake.operators.columns.plain import plain_batch
 from rewake.operators.columns.values import ValueColumn, field_of
 from rewake.operators.columns.wide import DecimalColumn, TextColumn, value_column
 from rewake.operators.dead_letters import check_on_error, dead_letters, diverts
 from rewake.operators.stateful import FURTHER_PORTS, Emissions
-from rewake.operators.stateless import plain_batch
 from rewake.operators.windows.routing import Routing
 
 NO_SLOTS = np.zeros(0, np.int32)

@@ -29,6 +29,17 @@ class AggregateFunction:
         """The result column's name: as given, or `function_column`."""
         return self.name or f"{type(self).__name__.lower()}_{self.column}"
 
+    def describe(self) -> dict[str, Any]:
+        """As values that JSON can hold."""
+        function = type(self).__name__.lower()
+        return {"function": function, "column": self.column, "name": self.name}
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        text = f"{type(self).__name__.lower()}({self.column or '*'})"
+        return f"{text} as {self.name}" if self.name else text
+
 
 @dataclass(frozen=True, slots=True)
 class Count(AggregateFunction):
@@ -93,6 +104,11 @@ class UserDefined(AggregateFunction):
         default=None, compare=False
     )
     result: Callable[[FloatState], float] | None = field(default=None, compare=False)
+
+    def describe(self) -> dict[str, Any]:
+        """Its name and initial state, without the code."""
+        described = AggregateFunction.describe(self)
+        return described | {"initial": list(self.initial)}
 
 
 _BY_NAME: dict[str, type[AggregateFunction]] = {

@@ -29,20 +29,22 @@ from rewake.operators.aggregate.functions import (
     UserDefined,
 )
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.session.operator import SessionSpec
-from rewake.operators.session.window import SessionWindow
-from rewake.operators.windows.specs import CountWindow, RunningWindow, TimeWindow
+from rewake.operators.windows.specs import (
+    CountWindow,
+    RunningWindow,
+    SessionWindow,
+    TimeWindow,
+    Window,
+)
 
-__all__ = ["spec_from_json", "windows_from_json"]
+__all__ = ["spec_from_json"]
 
 _FUNCTIONS: dict[str, type[AggregateFunction]] = {
     kind.__name__.lower(): kind
     for kind in (Count, Sum, Avg, Min, Max, First, Last, Stddev, UserDefined)
 }
-_WINDOWS: dict[str, type[CountWindow | TimeWindow | RunningWindow]] = {
-    "count": CountWindow,
-    "time": TimeWindow,
-    "running": RunningWindow,
+_WINDOWS: dict[str, type[Window]] = {
+    kind.kind: kind for kind in (CountWindow, TimeWindow, SessionWindow, RunningWindow)
 }
 _STATED = ("kind", "by", "window", "aggregates")
 
@@ -69,22 +71,6 @@ def spec_from_json(described: Mapping[str, Any]) -> AggregateSpec:
         raise UsageError(
             f"this does not describe an aggregate ({type(error).__name__}: {error}); it may come "
             "from a newer version"
-        ) from error
-
-
-def windows_from_json(described: Mapping[str, Any]) -> AggregateSpec | SessionSpec:
-    """The spec of windows of any kind that was described."""
-    if described.get("kind") != SessionSpec.kind:
-        return spec_from_json(described)
-    rest = {name: value for name, value in described.items() if name not in ("kind", "gap")}
-    try:
-        rest["aggregates"] = [_function_from_json(each) for each in described["aggregates"]]
-        rest["window_columns"] = tuple(described["window_columns"])
-        return SessionSpec(window=SessionWindow(described["gap"]), **rest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"this does not describe sessions ({type(error).__name__}: {error}); it may come from "
-            "a newer version"
         ) from error
 
 

@@ -43,7 +43,7 @@ class UserAccumulator:
         initial = tuple(float(value) for value in function.initial)
         self._initial = np.array(initial)
         self._state = np.zeros((0, self._initial.size))
-        self._kernel = _compiled(function, initial)
+        self._kernel = compiled_kernel(function, initial)
         self._name = function.result_name()
         self._skips = skips
         self.failed: list[UserCodeFailed] = []
@@ -84,7 +84,7 @@ class UserAccumulator:
             self._state[slots, j] = column
 
 
-def _compiled(function: UserDefined, initial: tuple[float, ...]) -> Callable[..., None]:
+def compiled_kernel(function: UserDefined, initial: tuple[float, ...]) -> Callable[..., None]:
     """The kernel, compiled now so that a mistake shows when the graph is built, not later."""
     parts = (function.update, function.merge, function.result)
     if not initial or any(part is None for part in parts):

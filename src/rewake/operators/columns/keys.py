@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from rewake.model.errors import DamagedFrame, NullKey, SchemaMismatch
+from rewake.model.errors import DamagedFrame, NullKey, SchemaMismatch, UsageError
 from rewake.operators.columns.arrays import (
     Array,
     Bytes,
@@ -410,6 +410,15 @@ def _check_row(whole: bool, column: KeyColumn) -> None:
 
 
 KeyTable = IntegerKeys | RowKeys
+
+
+def check_null_keys(null_keys: str) -> None:
+    """Refuse what is neither to group nor to refuse."""
+    if null_keys not in ("group", "refuse"):
+        raise UsageError(
+            "null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not "
+            f"{null_keys!r}"
+        )
 
 
 class GroupBy:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewake.model.errors import SchemaMismatch
-from rewake.model.near import did_you_mean
+from rewake.model.errors import DamagedFrame, SchemaMismatch
+from rewake.model.near import no_column
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.columns.arrays import Array, Int64s, arrow_array, dtype_of, values_view
 
@@ -26,20 +28,32 @@ def clamped(watermark: int | None, behind: int = 0) -> int:
     return TIME_LIMIT if watermark >= TIME_LIMIT else watermark - behind
 
 
-def places_of(schema: pa.Schema, name: str) -> list[int]:
-    """Where columns of that name are; nowhere when it is no name."""
-    return list(schema.get_all_field_indices(name)) if isinstance(name, str) else []
+def check_clocks(clocks: npt.ArrayLike) -> None:
+    """Refuse event times of a log that no clock has shown."""
+    told = np.atleast_1d(np.asarray(clocks, np.int64))
+    wrong = told[(told != NO_TIME) & ((told > TIME_LIMIT) | (told <= -TIME_LIMIT))]
+    if wrong.size:
+        raise DamagedFrame(f"the log's event time {wrong[0]} is out of range")
+
+
+def place_of(schema: pa.Schema, name: str, use: str) -> int:
+    """Where a column is; a `SchemaMismatch` with a near name when it is not there."""
+    places = list(schema.get_all_field_indices(name)) if isinstance(name, str) else []
+    if len(places) != 1:
+        raise SchemaMismatch(f"{use}: {no_column(name, list(schema.names), places)}")
+    return int(places[0])
 
 
 def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:
-    """The field of that name; a `SchemaMismatch` that lists the columns if there is none."""
-    found = places_of(schema, name)
-    if len(found) == 1:
-        return schema.field(found[0])
-    problem = "more than one column" if found else "no column"
-    hint = "" if found else did_you_mean(name, schema.names)
-    have = ", ".join(schema.names) or "no columns"
-    raise SchemaMismatch(f"{use}: {problem} named {name!r}{hint or ';'} the stream has {have}")
+    """The field of that name."""
+    return schema.field(place_of(schema, name, use))
+
+
+def check_names(names: Sequence[str], remedy: str = "give one a name of its own") -> None:
+    """Refuse result columns of one name."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaMismatch(f"two result columns are named {twice[0]!r}; {remedy}")
 
 
 class ValueColumn:

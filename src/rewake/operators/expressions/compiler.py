@@ -21,7 +21,7 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from rewake.model.errors import SchemaMismatch, UsageError
-from rewake.model.near import did_you_mean
+from rewake.model.near import no_column
 from rewake.operators.expressions import kernels
 from rewake.operators.expressions.types import (
     cast_options,
@@ -191,17 +191,6 @@ class Compiler:
 def constant_node(value: Any) -> Node:
     """A node of one scalar."""
     return Node(value.type, lambda _: value, constant=True)
-
-
-def no_column(name: str, names: list[str], places: Sequence[int] = ()) -> str:
-    """Words for an error about a column that is not there: a near name, and all there are."""
-    if places:
-        return f"there are {len(places)} columns named {name!r}; rename all but one upstream"
-    given: object = name  # by callers whose types nobody checks
-    if not isinstance(given, str):
-        return f"the name of a column is text, not {name!r}; columns: {', '.join(names) or 'none'}"
-    hint = did_you_mean(name, names) or ";"
-    return f"no column {name!r}{hint} columns: {', '.join(names) or 'none'}"
 
 
 Handler = Callable[[Compiler, Tree], Node]

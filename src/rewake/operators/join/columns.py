@@ -19,6 +19,7 @@ from sqlglot import exp
 from rewake.model.errors import RewakeError, SchemaMismatch
 from rewake.model.stream_event import TIME_LIMIT
 from rewake.operators.columns.arrays import Array, Int64s, arrow_array
+from rewake.operators.columns.values import check_names
 from rewake.operators.dead_letters import FOR_A_TUPLE
 from rewake.operators.expressions.compiler import Tree, parse
 from rewake.operators.expressions.expression import Bound, Computed, Expression
@@ -85,17 +86,11 @@ class JoinedColumns:
             if each.name not in shared:
                 name = each.name + suffixes[1] if each.name in both else each.name
                 self._columns.append(_Column(pa.field(name, each.type), _RIGHT, -1, place))
-        self._check_names()
+        check_names(
+            [column.field.name for column in self._columns],
+            "give other suffixes, for example suffixes=('_left', '_right'), or rename one upstream",
+        )
         self.schema = pa.schema([column.field for column in self._columns])
-
-    def _check_names(self) -> None:
-        names = [column.field.name for column in self._columns]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaMismatch(
-                f"two result columns are named {twice[0]!r}; give other suffixes, for example "
-                "suffixes=('_left', '_right'), or rename one upstream"
-            )
 
     def only(self, names: Sequence[str]) -> JoinedColumns:
         """Some of the columns, in their order."""

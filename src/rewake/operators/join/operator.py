@@ -8,12 +8,12 @@ then of positions; a semi join emits a left tuple when it meets its first partne
 `where` fails for is an error or, where failures are diverted, a dead letter and no pair.
 
 Results are exactly the join of the tuples that are not late.  A tuple is late when the clock has
-reached the end of its pane (see `join_clock`).  All of it is a function of the tuples in order and
+reached the end of its pane (see `clock`).  All of it is a function of the tuples in order and
 of where watermarks stand, never of how they were cut into stream events.  Tuples with a null key
 move the clock, and may be late, only where they are emitted: otherwise they are passed over.
 
 State: the tuples of both inputs, in panes of width `within` by event time; parts are panes, and the
-marks of sealed panes (see `join_parts`).  Why a part can be rebuilt from its last footprint and the
+marks of sealed panes (see `parts`).  Why a part can be rebuilt from its last footprint and the
 input after it:
 - The tuples of an open pane are those in its snapshot and those that came later, until its mark.
 - Whether a tuple has met a partner follows from the tuples that are held: a pane stays open until
@@ -34,19 +34,25 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.errors import DamagedFrame, ReplayMismatch
+from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import TIME_LIMIT, StreamEvent
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
+from rewake.operators.columns.plain import plain_batch
 from rewake.operators.dead_letters import DEAD, dead_letters
 from rewake.operators.join.clock import DECIDED, UNNEEDED, JoinClock
 from rewake.operators.join.columns import Arriving
 from rewake.operators.join.parts import MARK, JoinParts
-from rewake.operators.join.rule import LEFT, RIGHT, JoinInputs, JoinRule
-from rewake.operators.join.snapshots import PartTuples, read_back, snapshots, tuples_of
+from rewake.operators.join.rule import LEFT, RIGHT, SIDES, JoinInputs, JoinRule
+from rewake.operators.join.snapshots import PartTuples, read_parts, snapshots, tuples_read
 from rewake.operators.join.state import FoundPartners, JoinState, Pairs
-from rewake.operators.kit.footprints import check_clocks, seen_by_slot
-from rewake.operators.stateful import FURTHER_PORTS, NO_SLOTS, Emissions, Outcome, StoredParts
-from rewake.operators.stateless import plain_batch
+from rewake.operators.stateful import (
+    FURTHER_PORTS,
+    NO_SLOTS,
+    Emissions,
+    Outcome,
+    StatefulOperator,
+    StoredParts,
+)
 
 __all__ = ["Join", "JoinSpec"]
 
@@ -96,10 +102,11 @@ class _Emitted(NamedTuple):
     batch: pa.RecordBatch
 
 
-class Join:
+class Join(StatefulOperator):
     """The operator, for inputs of these columns: left is input 0, right is input 1."""
 
     def __init__(self, spec: JoinRule, left: pa.Schema, right: pa.Schema) -> None:
+        super().__init__(left, right)
         self.spec = spec
         self._inputs = JoinInputs(spec, left, right)
         self.output_schema = self._inputs.output_schema
@@ -107,10 +114,7 @@ class Join:
         self._parts = JoinParts()
         self._state = JoinState(spec, self._inputs)
         self._held = self._state.held
-        self.late_tuples = 0
-        # While replaying: by slot the last position a restored part has seen, and by input the
-        # tuples of all parts.
-        self._applied = np.zeros(0, np.int64)
+        # While replaying: by input the tuples of all parts.
         self._replayed: tuple[list[PartTuples], list[PartTuples]] = ([], [])
 
     # --- what the host may know --------------------------------------------------------------
@@ -119,11 +123,6 @@ class Join:
     def delay(self) -> int:
         """A tuple waits until its pane is decided: a width for itself, one for who could match."""
         return 2 * self._inputs.within + self._inputs.slack.watermarks
-
-    @property
-    def divisible(self) -> bool:
-        """A stream event may be cut anywhere."""
-        return True
 
     @property
     def open_parts(self) -> int:
@@ -139,11 +138,6 @@ class Join:
     def opened_at(self) -> Int64s:
         """By slot: the id of the open part, or -1."""
         return self._parts.slots.opened_at
-
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open parts."""
-        ids: Int64s = self._parts.slots.opened_at[slots]
-        return ids
 
     def _holds(self, side: int) -> int:
         """How many widths behind the clock a pane of an input ends."""
@@ -186,13 +180,14 @@ class Join:
             others=[*self._late(side, event, arrivals), *dead],
         )
 
-    def punctuate(self, position: int, watermark: int) -> Outcome:
-        """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, self._inputs.empty(), watermark))
+    def _plain(self, event: StreamEvent) -> pa.RecordBatch:
+        """The tuples of a stream event, without dictionaries."""
+        self.check_schema(event, f"the {SIDES[event.port]} input of the join")
+        return plain_batch(event.batch)
 
     def _arrivals(self, event: StreamEvent) -> _Arrivals:
         side = event.port
-        batch = self._inputs.plain(event)
+        batch = self._plain(event)
         times, keys = self._inputs.values(side, batch, event.position)
         considered: Array | None = None
         have_keys = self._inputs.have_keys(side, batch)
@@ -345,27 +340,19 @@ class Join:
 
     # --- recovery ----------------------------------------------------------------------------
 
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
-        """Take these parts as the open ones of a new operator; their slots, openings first."""
-        assert self.open_parts == 0, "only a new operator can be restored"
-        check_clocks(clock)
-        self.late_tuples = late_tuples
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
+        """See `StatefulOperator`."""
         self._clock.now = clock
-        opened = read_back(openings, self.opening_columns(NO_SLOTS))
-        checked = read_back(snapshots, self.snapshot_columns(NO_SLOTS))
+        opened = read_parts(openings, self.opening_columns(NO_SLOTS))
+        checked = read_parts(snapshots, self.snapshot_columns(NO_SLOTS))
         kinds = np.concatenate([opened.kinds, checked.kinds])
         numbers = np.concatenate([opened.numbers, checked.numbers])
         self._check_open(kinds, numbers)
-        slots = self._parts.restore(np.concatenate([opened.ids, checked.ids]), kinds, numbers)
-        for place, kind in enumerate(checked.kinds.tolist()):
-            side = kind % MARK
-            schema, time = self._inputs.schemas[side], self._inputs.times[side]
-            tuples = tuples_of(checked, place, schema, time, self._inputs.within)
-            if tuples is not None:
-                self._replayed[side].append(tuples)
-        self._applied = seen_by_slot(openings, snapshots, slots, self.opened_at.size)
+        slots = self._parts.restore(np.concatenate([openings.ids, snapshots.ids]), kinds, numbers)
+        inputs = self._inputs
+        for side, (schema, time) in enumerate(zip(inputs.schemas, inputs.times, strict=True)):
+            found = tuples_read(snapshots, checked, side, schema, time, inputs.within)
+            self._replayed[side].extend(found)
         return slots
 
     def _check_open(self, kinds: Array, numbers: Int64s) -> None:
@@ -380,7 +367,7 @@ class Join:
     def replay(self, event: StreamEvent) -> int:
         """Apply a stream event again to restored parts that have not seen it; emits nothing."""
         side = event.port
-        batch = self._inputs.plain(event)
+        batch = self._plain(event)
         times = self._inputs.times[side].times(batch, event.position)
         panes = self._parts.panes[side]
         places = panes.places(self._clock.panes(times))
@@ -402,41 +389,35 @@ class Join:
             )
         return rows.size
 
-    def end_replay(self) -> None:
-        """All restored parts are up to date: from here on, `process`."""
-        self._applied = np.zeros(0, np.int64)
+    def _finish_replay(self) -> Array:
+        """See `StatefulOperator`: every pane begins with the tuple that opened it."""
         self._state.ensure_slots(self.opened_at.size)
         for side in (LEFT, RIGHT):
             self._state.hold_again(side, self._replayed[side], self._slots_of)
             self._clock.advance(side, self._held[side].view("times"), None)
         self._replayed = ([], [])
         decided = self._clock.start(self._clock.border(DECIDED, self._clock.now))
-        for side in (LEFT, RIGHT):
-            self._check_filled(side)
+        wrong = np.concatenate([self._misfilled(side) for side in (LEFT, RIGHT)])
+        for side in (LEFT, RIGHT) if not wrong.size else ():
             held = self._held[side]
             if self.spec.emits_alone(side):
                 held.view("settled")[held.view("times") < decided] = True
             if self.spec.flags(side):
                 self._state.settle_again(side)
+        return wrong
 
     def _slots_of(self, side: int, times: Int64s) -> Int32s:
         panes = self._parts.panes[side]
         return panes.slots[panes.places(self._clock.panes(times))]
 
-    def _check_filled(self, side: int) -> None:
-        """Every pane begins with the tuple that opened it."""
+    def _misfilled(self, side: int) -> Int32s:
         slots = self._parts.panes[side].slots
         rows, counts = self._held[side].rows_of(slots)
         firsts = np.full(slots.size, -1, np.int64)
         starts = (np.cumsum(counts) - counts)[counts > 0]
         firsts[counts > 0] = self._held[side].positions[rows[starts]]
-        wrong = self.ids_of(slots)[firsts != self.ids_of(slots)]
-        if wrong.size:
-            raise ReplayMismatch(
-                f"{wrong.size} panes of a join do not begin with the tuple that opened them, the "
-                f"first of them at position {int(wrong.min())}: the input that was replayed is not "
-                "the input the log was written from; replay the original stream, in its order"
-            )
+        wrong: Int32s = slots[firsts != self.ids_of(slots)]
+        return wrong
 
 
 def _different(panes: Int64s) -> tuple[Int64s, Int64s, Int64s]:

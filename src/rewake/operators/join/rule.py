@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
-from rewake.model.stream_event import StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
-from rewake.operators.columns.values import TimeColumn
+from rewake.operators.columns.plain import plain_schema
+from rewake.operators.columns.values import TimeColumn, place_of
 from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
-from rewake.operators.expressions.compiler import no_column
 from rewake.operators.expressions.expression import ArrowFunction, Computed
 from rewake.operators.join.columns import JoinedColumns, implied_equalities
 from rewake.operators.join.keys import JoinKeys
-from rewake.operators.stateless import plain_batch, plain_schema
+from rewake.operators.stateful import StatefulSpec
 from rewake.operators.windows.specs import slack_in_unit, slack_words
 
 LEFT, RIGHT = 0, 1
@@ -30,7 +29,7 @@ _LONGEST = 2**60
 
 
 @dataclass(frozen=True)
-class JoinRule:
+class JoinRule(StatefulSpec):
     """What a join computes.
 
     `on` are pairs of equality columns, left and right; `time` the event-time columns; `within` how
@@ -53,8 +52,6 @@ class JoinRule:
     on_error: str = "stop"
 
     kind: ClassVar[str] = "join"
-    # Late tuples have outputs by input: they are of different columns.
-    route_late: ClassVar[bool] = False
 
     @property
     def operator_class(self) -> OperatorClass:
@@ -63,7 +60,7 @@ class JoinRule:
 
     @property
     def further_outputs(self) -> Sequence[str]:
-        """Late tuples, by input; then pairs that the condition fails for."""
+        """Late tuples by input, for they are of other columns; then failing pairs."""
         late = ("late-left", "late-right") if self.late_outputs else ()
         return (*late, DEAD) if diverts(self.on_error) else late
 
@@ -83,28 +80,11 @@ class JoinRule:
         """The equality columns of an input: tuples that are equal in them belong together."""
         return tuple(pair[port] for pair in self.on)
 
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+    def _schema_of(self, output: str, *schemas: pa.Schema) -> pa.Schema:
         """Late tuples have the columns of their input; failing pairs those of a pair."""
-        if output not in self.further_outputs:
-            raise UsageError(f"a join has no output {output!r}")
         if output == DEAD:
             return dead_schema(JoinInputs(self, *schemas).columns.schema)
         return plain_schema(schemas[self.further_outputs.index(output)])
-
-    def describe(self) -> dict[str, Any]:
-        """As values that JSON can hold; what equals its default is left out."""
-        described: dict[str, Any] = {
-            "on": [list(pair) for pair in self.on],
-            "within": self.within,
-            "time": list(self.time),
-        }
-        if self.where is not None:
-            described["where"] = self.where.text
-        if self.suffixes != ("", "_right"):
-            described["suffixes"] = list(self.suffixes)
-        defaults = {"how": "inner", "slack": 0, "late_outputs": False, "on_error": "stop"}
-        values = {name: getattr(self, name) for name in defaults}
-        return described | {name: each for name, each in values.items() if each != defaults[name]}
 
     def code(self) -> Sequence[Callable[..., Any]]:
         """The condition, if it is a function."""
@@ -128,11 +108,10 @@ class JoinInputs:
 
     def __init__(self, rule: JoinRule, left: pa.Schema, right: pa.Schema) -> None:
         _check_rule(rule)
-        self._given = [left, right]
         self.schemas = [plain_schema(left), plain_schema(right)]
         for side, schema in enumerate(self.schemas):
             for name in (*rule.keys(side), rule.time[side]):
-                _check_column(schema, name, SIDES[side])
+                place_of(schema, name, f"{SIDES[side]} input")
         self.times = [
             TimeColumn(schema, name) for schema, name in zip(self.schemas, rule.time, strict=True)
         ]
@@ -177,23 +156,6 @@ class JoinInputs:
             raise InvalidWindow(f"{what} of {length} is beyond what 64-bit times can hold")
         return length
 
-    def empty(self) -> pa.RecordBatch:
-        """No tuples of the left input."""
-        return no_tuples(self._given[LEFT])
-
-    def plain(self, event: StreamEvent) -> pa.RecordBatch:
-        """The tuples of a stream event, without dictionaries."""
-        schema, given = event.batch.schema, self._given[event.port]
-        if schema is not given and not schema.equals(given):
-            raise SchemaMismatch(
-                f"the stream event at position {event.position} has columns "
-                f"{_described(schema)}, but the {SIDES[event.port]} input of the join was built "
-                f"for {_described(given)}"
-            )
-        # Equal schemas need not be compared again while batches share one.
-        self._given[event.port] = schema
-        return plain_batch(event.batch)
-
     def values(self, side: int, batch: pa.RecordBatch, position: int) -> tuple[Int64s, Int32s]:
         """Times, and the numbers of keys; `NO_KEY` for a tuple that is equal to no other."""
         times = self.times[side].times(batch, position)
@@ -226,13 +188,3 @@ def _check_rule(rule: JoinRule) -> None:
             "a join needs a window, or it would have to hold its inputs for ever: give "
             'within="10s", for tuples less than that apart'
         )
-
-
-def _check_column(schema: pa.Schema, name: str, side: str) -> None:
-    places = schema.get_all_field_indices(name)
-    if len(places) != 1:
-        raise SchemaMismatch(f"{side} input: {no_column(name, schema.names, places)}")
-
-
-def _described(schema: pa.Schema) -> str:
-    return ", ".join(f"{each.name}: {each.type}" for each in schema) or "none"

@@ -1,30 +1,31 @@
 """Footprints of a join's parts, as columns.
 
     opening     kind (i8), number of the pane (i64)
-    snapshot    kind, number, bytes (i64); then the bytes of all parts, one behind the other (u8)
+    snapshot    kind, number, tuples (i32); then for each input positions (i64) and bytes (u8)
 
-The bytes of a pane are one Arrow record batch: positions, whether a tuple is settled, and the
-input's columns.  Those of a mark are none.  What is read back is checked against what the part must
-be: tuples of that pane, at rising positions from the one that opened it up to the last it has seen.
+The bytes are an Arrow batch: whether a tuple is settled, and the input's columns.  A mark has no
+tuples.  What is read back is checked against what the part must be: tuples of that pane, at rising
+positions from the one that opened it up to the last it has seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.batches import read_batch
 from rewake.model.errors import DamagedFrame, RewakeError
 from rewake.operators.columns.arrays import Array, Int64s
 from rewake.operators.columns.values import TimeColumn
 from rewake.operators.join.parts import KINDS, MARK
 from rewake.operators.join.tuples import HeldTuples
-from rewake.operators.kit.footprints import frames_of
+from rewake.operators.kit.footprints import check_layout
+from rewake.operators.kit.tuples import StoredTuples, pack_tuples, tuples_of
 from rewake.operators.stateful import StoredParts
 
-_FLAGS = [pa.field("position", pa.int64()), pa.field("settled", pa.bool_())]
+_SETTLED = pa.field("settled", pa.bool_())
 
 
 class PartTuples(NamedTuple):
@@ -36,109 +37,90 @@ class PartTuples(NamedTuple):
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*_FLAGS, *schema])
-
-
-def packed(held: HeldTuples, slots: Array) -> list[pa.Buffer]:
-    """The bytes of panes of one input."""
-    rows, counts = held.rows_of(slots)
-    arrays = [pa.array(held.positions[rows]), pa.array(held.settled[rows])]
-    arrays += held.batch(rows).columns
-    batch = pa.RecordBatch.from_arrays(arrays, schema=_stored_schema(held.schema))
-    starts = np.cumsum(counts) - counts
-    return [
-        batch.slice(start, count).serialize()
-        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
-    ]
+    return pa.schema([_SETTLED, *schema])
 
 
 def snapshots(kinds: Array, numbers: Int64s, slots: Array, held: list[HeldTuples]) -> list[Array]:
     """The snapshot columns of parts: what they are, and the tuples of those that are panes."""
-    sizes = np.zeros(slots.size, np.int64)
-    pieces: list[pa.Buffer | bytes] = [b""] * slots.size
+    lengths = np.zeros(slots.size, np.int32)
+    columns: list[Array] = []
     for side, tuples in enumerate(held):
-        own = np.flatnonzero(kinds == side)
-        if own.size:
-            for place, piece in zip(own.tolist(), packed(tuples, slots[own]), strict=True):
-                pieces[place] = piece
-                sizes[place] = len(piece)
-    data = np.frombuffer(b"".join(memoryview(piece) for piece in pieces), np.uint8)
-    return [kinds, numbers, sizes, data]
+        own = kinds == side
+        rows, lengths[own] = tuples.rows_of(slots[own])
+        arrays = [pa.array(tuples.settled[rows]), *tuples.batch(rows).columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=_stored_schema(tuples.schema))
+        columns += [tuples.positions[rows], pack_tuples(batch)]
+    return [kinds, numbers, lengths, *columns]
 
 
 # --- reading back ----------------------------------------------------------------------------
 
 
-class ReadBack(NamedTuple):
-    """Stored parts: what each is, and for those that are snapshots of panes, their bytes."""
+class ReadParts(NamedTuple):
+    """What each stored part is."""
 
-    ids: Int64s
-    applied: Int64s
     kinds: Array
     numbers: Int64s
-    pieces: list[memoryview]
 
 
-def read_back(parts: StoredParts, layout: list[Array]) -> ReadBack:
+def read_parts(parts: StoredParts, layout: list[Array]) -> ReadParts:
     """The parts in openings or snapshots, whose columns are those of `layout`."""
-    kinds, numbers = [layout[0]], [layout[1]]
-    pieces: list[memoryview] = []
-    for columns, rows, _ in frames_of(parts, layout, slice(3)):
-        kinds.append(columns[0][rows])
-        numbers.append(columns[1][rows])
-        if len(columns) > 2:
-            pieces += _pieces(columns[2], columns[3], rows)
-    found = ReadBack(
-        parts.ids, parts.applied, np.concatenate(kinds), np.concatenate(numbers), pieces
-    )
+    check_layout(parts, layout, slice(3))
+    chosen = [
+        np.concatenate([layout[place], *(columns[place] for columns in parts.columns)])
+        for place in range(2)
+    ]
+    rows = parts.rows_of_all()
+    found = ReadParts(chosen[0][rows], chosen[1][rows])
     if np.any((found.kinds < 0) | (found.kinds >= KINDS)):
         raise DamagedFrame("a footprint is of neither a pane nor a mark of a join")
+    if any(np.any(columns[2][columns[0] >= MARK]) for columns in parts.columns if columns[2:]):
+        raise DamagedFrame("the mark of a sealed pane has tuples")
     return found
 
 
-def _pieces(sizes: Int64s, data: Array, rows: Array) -> list[memoryview]:
-    """The bytes of chosen parts."""
-    # Bounded one by one before they are added, so that the sum cannot wrap around.
-    if np.any((sizes < 0) | (sizes > data.size)) or int(sizes.sum(dtype=object)) != data.size:
-        raise DamagedFrame(f"the parts of a footprint do not fill its {data.size} bytes")
-    ends = np.cumsum(sizes)
-    view = memoryview(data.tobytes())
-    return [view[ends[row] - sizes[row] : ends[row]] for row in rows.tolist()]
+def tuples_read(
+    parts: StoredParts,
+    found: ReadParts,
+    side: int,
+    schema: pa.Schema,
+    time: TimeColumn,
+    within: int,
+) -> Iterator[PartTuples]:
+    """The tuples of an input's panes that were read back from snapshots."""
+    own = np.flatnonzero(found.kinds == side)
+    first = np.full(found.kinds.size, -1, np.int64)
+    lengths = [np.where(columns[0] == side, columns[2], 0) for columns in parts.columns]
+    for stored in tuples_of(parts, _stored_schema(schema), lengths, 3 + 2 * side):
+        _check_positions(stored, first)
+        batch = pa.RecordBatch.from_arrays(stored.batch.columns[1:], schema=schema)
+        settled = stored.batch.column(0)
+        if settled.null_count:
+            raise DamagedFrame("a tuple of a join is neither settled nor not")
+        if stored.positions.size:
+            numbers = found.numbers[stored.parts]
+            _check_times(batch, int(stored.positions[0]), numbers, time, within)
+            yield PartTuples(batch, stored.positions, settled.to_numpy(zero_copy_only=False))
+    if np.any(first[own] != parts.ids[own]):
+        raise DamagedFrame("a pane of a join does not begin with the tuple that opened it")
 
 
-def tuples_of(
-    parts: ReadBack, place: int, schema: pa.Schema, time: TimeColumn, within: int
-) -> PartTuples | None:
-    """The tuples of a part that was read back from a snapshot; a mark has none."""
-    piece = parts.pieces[place]
-    if parts.kinds[place] >= MARK:
-        if len(piece):
-            raise DamagedFrame("the mark of a sealed pane has tuples")
-        return None
-    # A copy: what is in a frame is not aligned.
-    wrong = "a pane of a join is not a batch of its input"
-    batch = read_batch(bytes(piece), _stored_schema(schema), wrong)
-    if batch.num_rows == 0 or batch.column(0).null_count or batch.column(1).null_count:
-        raise DamagedFrame("a pane of a join without tuples, or with tuples without positions")
-    positions = batch.column(0).to_numpy()
-    settled = batch.column(1).to_numpy(zero_copy_only=False)
-    rising = bool(np.all(positions[1:] > positions[:-1]))
-    if not rising or positions[0] != parts.ids[place] or positions[-1] > parts.applied[place]:
-        raise DamagedFrame(
-            f"a pane that opened at position {parts.ids[place]} and was stored at "
-            f"{parts.applied[place]} cannot have tuples at the positions that it says"
-        )
-    tuples = pa.RecordBatch.from_arrays(batch.columns[2:], schema=schema)
-    _check_times(tuples, int(positions[0]), int(parts.numbers[place]), time, within)
-    return PartTuples(tuples, positions, settled)
+def _check_positions(stored: StoredTuples, first: Int64s) -> None:
+    """Refuse positions that do not rise within a part; note the first of each."""
+    positions, owners = stored.positions, stored.parts
+    same = owners[1:] == owners[:-1]
+    if np.any(same & (positions[1:] <= positions[:-1])):
+        raise DamagedFrame("the tuples of a pane of a join are not in order")
+    begins = np.append(True, ~same) if owners.size else np.zeros(0, np.bool_)
+    first[owners[begins]] = positions[begins]
 
 
 def _check_times(
-    batch: pa.RecordBatch, position: int, number: int, time: TimeColumn, within: int
+    batch: pa.RecordBatch, position: int, numbers: Int64s, time: TimeColumn, within: int
 ) -> None:
     try:
         times = time.times(batch, position)
     except RewakeError as error:
         raise DamagedFrame(f"a pane of a join has no event times: {error}") from error
-    if np.any(times // within != number):
-        raise DamagedFrame(f"pane {number} of a join has tuples of other panes")
+    if np.any(times // within != numbers):
+        raise DamagedFrame("a pane of a join has tuples of other panes")

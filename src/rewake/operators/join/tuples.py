@@ -1,7 +1,7 @@
 """The tuples that a join holds of one of its inputs, as columns in the order of their positions.
 
 A tuple is known by its row.  Columns of fixed width are kept as their bits; all others stay in
-Arrow batches, of which small ones are put together so that there are never many.
+batches.
 
 Invariants: rows rise with position; `settled` is set for a tuple that has met a partner, or whose
 pane has been decided, and never unset; the rows of a part are linked, the newest first.
@@ -24,6 +24,7 @@ from rewake.operators.columns.arrays import (
     grown,
     values_view,
 )
+from rewake.operators.kit.tuples import HeldBatches
 
 # Batches of at least so many tuples are left as they are.
 _LARGE = 65_536
@@ -104,42 +105,6 @@ class _FixedColumn:
             self._valid = None if self._valid[rows].all() else _kept(self._valid, rows)
 
 
-class _OtherColumns:
-    """Columns of any type, in batches."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._batches: list[pa.RecordBatch] = []
-
-    def put(self, batch: pa.RecordBatch) -> None:
-        batches = self._batches
-        batches.append(batch)
-        # Each is at least twice as large as the next: there are few, and each tuple moved seldom.
-        while len(batches) > 1 and batches[-2].num_rows < min(2 * batches[-1].num_rows, _LARGE):
-            batches[-2:] = [pa.concat_batches(batches[-2:])]
-
-    def take(self, rows: Array, missing: Array | None) -> list[pa.Array]:
-        if not self._batches:
-            return [pa.nulls(rows.size, each.type) for each in self._schema]
-        indices = pa.array(rows, mask=missing)
-        if len(self._batches) == 1:
-            taken: pa.RecordBatch = self._batches[0].take(indices)
-            return list(taken.columns)
-        table = pa.Table.from_batches(self._batches).take(indices)
-        return [_one_array(column) for column in table.columns]
-
-    def keep(self, rows: Array) -> None:
-        kept = self.take(rows, None)
-        self._batches = [pa.RecordBatch.from_arrays(kept, schema=self._schema)] if rows.size else []
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
-
-
 def _is_fixed(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind)) and kind.bit_width in (8, 16, 32, 64)
 
@@ -164,7 +129,8 @@ class HeldTuples:
             if _is_fixed(each.type)
         }
         self._places = [place for place in range(len(schema)) if place not in self._fixed]
-        self._others = _OtherColumns(pa.schema([schema.field(place) for place in self._places]))
+        others = pa.schema([schema.field(place) for place in self._places])
+        self._others = HeldBatches(others, _LARGE)
 
     def ensure_slots(self, capacity: int) -> None:
         """Make room for parts in slots below this."""
@@ -191,7 +157,7 @@ class HeldTuples:
         for place, column in self._fixed.items():
             column.put(row, batch.column(place), self.times.size)
         if self._places:
-            self._others.put(batch.select(self._places))
+            self._others.append(batch.select(self._places))
         return row
 
     def _grow(self, capacity: int) -> None:
@@ -214,7 +180,7 @@ class HeldTuples:
         taken: dict[int, pa.Array] = {}
         others = [place for place in places if place not in self._fixed]
         if others:
-            taken = dict(zip(self._places, self._others.take(rows, missing), strict=True))
+            taken = dict(zip(self._places, self._others.take(rows, missing).columns, strict=True))
         for place in places:
             if place in self._fixed:
                 taken[place] = self._fixed[place].take(rows, missing)

@@ -46,25 +46,30 @@ from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, Us
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, arrow_array
-from rewake.operators.columns.values import TimeColumn, clamped, places_of
+from rewake.operators.columns.keys import check_null_keys
+from rewake.operators.columns.plain import plain_batch
+from rewake.operators.columns.values import TimeColumn, clamped, place_of
 from rewake.operators.dead_letters import DEAD, check_on_error, diverts
-from rewake.operators.expressions.compiler import no_column
 from rewake.operators.keyed.calls import NO_TIMER, Caller
 from rewake.operators.keyed.grouping import grouped
 from rewake.operators.keyed.parts import KeyedParts
 from rewake.operators.keyed.state import StateField
 from rewake.operators.keyed.turn import KeyedTurn, keyed_dead_schema
 from rewake.operators.keyed.vocabulary import EachKey, KeyedResult, KeyedTuples
-from rewake.operators.kit.footprints import check_clocks, seen_by_slot
-from rewake.operators.stateful import FURTHER_PORTS, NO_IDS, NO_SLOTS, Outcome, StoredParts
-from rewake.operators.stateless import check_schema, plain_batch, plain_schema
+from rewake.operators.stateful import (
+    FURTHER_PORTS,
+    NO_IDS,
+    NO_SLOTS,
+    KeyedOperator,
+    Outcome,
+    StatefulSpec,
+    StoredParts,
+)
 from rewake.operators.windows.specs import slack_in_unit
 
-_NO_TIMES = np.zeros(0, np.int64)
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+@dataclass(frozen=True)
+class ProcessSpec(StatefulSpec):
     """What a keyed step computes.
 
     `function` is called as `keyed.KeyedTuples` says, or with `each_key` for one key at a time;
@@ -105,11 +110,6 @@ class ProcessSpec:
         """The columns of the state."""
         return pa.schema([(each.name, each.kind) for each in self.state])
 
-    @property
-    def further_outputs(self) -> Sequence[str]:
-        """Where tuples go for which the function fails."""
-        return (DEAD,) if diverts(self.on_error) else ()
-
     def keys(self, port: int) -> tuple[str, ...]:
         """Tuples of a key belong together."""
         assert port == 0, "keyed processing has one input"
@@ -120,12 +120,8 @@ class ProcessSpec:
         (schema,) = schemas
         return KeyedProcess(self, schema)
 
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+    def _schema_of(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
         """The input's columns and the error's text."""
-        if output not in self.further_outputs:
-            raise UsageError(
-                f"keyed processing has no output {output!r}; on_error='divert' gives it {DEAD!r}"
-            )
         return keyed_dead_schema(schemas[0])
 
     def describe(self) -> dict[str, Any]:
@@ -176,15 +172,9 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
     if not spec.by:
         raise UsageError("keyed processing needs at least one key column: give by='column'")
     for name in (*spec.by, *(() if spec.time is None else (spec.time,))):
-        places = places_of(schema, name)
-        if len(places) != 1:
-            raise SchemaMismatch(no_column(name, schema.names, places))
+        place_of(schema, name, "keyed processing")
     check_on_error(spec.on_error)
-    if spec.null_keys not in ("group", "refuse"):
-        raise UsageError(
-            "null_keys is 'group' or 'refuse' (or 'drop', which steps make a filter of), not "
-            f"{spec.null_keys!r}"
-        )
+    check_null_keys(spec.null_keys)
     if spec.timers not in ("event", "processing"):
         raise UsageError(f"timers is 'event' or 'processing', not {spec.timers!r}")
     if spec.by_machine and (spec.time is not None or spec.slack):
@@ -206,23 +196,18 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
         raise SchemaMismatch("two output columns have one name; rename one")
 
 
-class KeyedProcess:
+class KeyedProcess(KeyedOperator):
     """The operator.  Invariant: between turns no timer is set that the clock has reached."""
 
+    # A function may see many keys at once.
     divisible = False
-    # A function may see many keys at once; footprints are stored as their parts opened.
-    any_order = False
-    short_order = None
-    results_of_parts = None
+    clock = NO_TIME
 
     def __init__(self, spec: ProcessSpec, schema: pa.Schema) -> None:
         _checked(spec, schema)
+        super().__init__(schema)
         self.spec = spec
-        self.schema = schema
         self.output_schema = spec.output
-        self.late_schema = plain_schema(schema)
-        self.late_tuples = 0
-        self.clock = NO_TIME
         self._time = None if spec.time is None else TimeColumn(schema, spec.time)
         self._time_kind = pa.int64() if self._time is None else self._time.kind
         if spec.by_machine:
@@ -254,22 +239,11 @@ class KeyedProcess:
         self._told_by_input = NO_TIME
         # The last tick, also of the life before.
         self._ticked = NO_TIME
-        # While replaying: the clock so far; by slot, the clock of its footprint, the last position
-        # it has seen, and whether it has seen any tuple.
+        # While replaying: the clock so far; by slot, the clock of its footprint, and whether it has
+        # seen any tuple.
         self._replay_clock = NO_TIME
         self._floor = np.zeros(0, np.int64)
-        self._applied = np.zeros(0, np.int64)
         self._seen = np.zeros(0, np.bool_)
-
-    @property
-    def input_schema(self) -> pa.Schema:
-        """The columns of stream events."""
-        return self.schema
-
-    @property
-    def columns_read(self) -> Sequence[str]:
-        """All: the function may read any of them."""
-        return list(self.schema.names)
 
     @property
     def open_parts(self) -> int:
@@ -300,7 +274,7 @@ class KeyedProcess:
 
     def process(self, event: StreamEvent) -> Outcome:
         """Apply a stream event: tuples, then time, then timers."""
-        check_schema(event, self.schema)
+        self.check_schema(event)
         times, parts = self._times(event), self._parts
         keys = parts.keys.intern(event.batch, event.position)
         parts.ensure()
@@ -325,12 +299,8 @@ class KeyedProcess:
         parts.forget_idle_keys()
         return outcome
 
-    def punctuate(self, position: int, watermark: int) -> Outcome:
-        """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
-
     def _times(self, event: StreamEvent) -> Int64s:
-        return _NO_TIMES if self._time is None else self._time.times(event.batch, event.position)
+        return NO_IDS if self._time is None else self._time.times(event.batch, event.position)
 
     def _late(self, times: Int64s, clock: Int64s | int) -> Array:
         """Which tuples are kept from the function, by the clock before the turn."""
@@ -410,13 +380,13 @@ class KeyedProcess:
         while (due := parts.due(clock, floor)).size:
             fired = parts.timer[due]
             given = KeyedTuples(
-                batch=no_tuples(self.schema),
+                batch=no_tuples(self.input_schema),
                 offsets=np.zeros(due.size + 1, np.int64),
                 keys=parts.keys_of(due),
                 state=parts.state.take(due),
                 timer=pa.nulls(due.size, self._time_kind),
                 fired=arrow_array(fired, self._time_kind),
-                positions=_NO_TIMES,
+                positions=NO_IDS,
                 now=self._now(due),
             )
             turn.note(due, given.state, fired, parts.opened_at[due])
@@ -449,10 +419,6 @@ class KeyedProcess:
 
     # --- footprints --------------------------------------------------------------------------
 
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open parts."""
-        return self._parts.opened_at[slots]
-
     def keys_in(self, slots: Array) -> list[pa.Array]:
         """The keys of open parts, a column for each key column."""
         return self._parts.keys.table.columns(slots)
@@ -471,15 +437,10 @@ class KeyedProcess:
 
     # --- recovery ----------------------------------------------------------------------------
 
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
-        """Take these parts as the open ones of a new operator; their slots, openings first."""
-        assert self.open_parts == 0, "only a new operator can be restored"
-        if late_tuples and not self.spec.route_late:
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
+        """See `StatefulOperator`."""
+        if self.late_tuples and not self.spec.route_late:
             raise DamagedFrame("late tuples are not routed here, but the log counts some")
-        self.late_tuples = late_tuples
-        check_clocks(clock)
         self.clock, self._ticked, parts = clock, clock, self._parts
         opened = parts.read(openings, whole=False)
         checked = parts.read(snapshots, whole=True)
@@ -496,14 +457,13 @@ class KeyedProcess:
         capacity = parts.opened_at.size
         self._floor = np.full(capacity, NO_TIME, np.int64)
         self._floor[slots] = np.concatenate([opened.clocks, checked.clocks])
-        self._applied = seen_by_slot(openings, snapshots, slots, capacity)
         self._seen = np.ones(capacity, np.bool_)
         self._seen[opened.slots] = False
         return slots
 
     def replay(self, event: StreamEvent) -> int:
         """Apply a stream event again to restored parts that have not seen it; emits nothing."""
-        check_schema(event, self.schema)
+        self.check_schema(event)
         times = self._times(event)
         keys = self._parts.keys.find(event.batch, event.position)
         positions = np.arange(event.position, event.end)
@@ -523,21 +483,14 @@ class KeyedProcess:
         _check_kept(turn)
         return int(np.count_nonzero(behind))
 
-    def end_replay(self) -> None:
-        """All restored parts are up to date: from here on, `process`."""
+    def _finish_replay(self) -> Array:
+        """See `StatefulOperator`: every key that opened has got its tuple."""
         turn = KeyedTurn(self.clock)
         self._fire(turn, self.clock, None)
         _check_kept(turn)
-        opened_at = self.opened_at[: self._seen.size]
-        unseen = opened_at[(opened_at >= 0) & ~self._seen]
-        if unseen.size:
-            raise ReplayMismatch(
-                f"the key that the tuple at position {int(unseen.min())} opened has got no tuple: "
-                "the input that was replayed is not the input the log was written from; replay the "
-                "original stream, in its order"
-            )
-        self._floor = self._applied = np.zeros(0, np.int64)
-        self._seen = np.zeros(0, np.bool_)
+        seen = self._seen
+        self._floor, self._seen = NO_IDS, np.zeros(0, np.bool_)
+        return np.flatnonzero((self.opened_at[: seen.size] >= 0) & ~seen)
 
 
 def _check_kept(turn: KeyedTurn) -> None:

@@ -17,9 +17,10 @@ from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.columns.keys import GroupBy
+from rewake.operators.columns.values import check_clocks
 from rewake.operators.keyed.calls import NO_TIMER
 from rewake.operators.keyed.state import StateColumns, StateField
-from rewake.operators.kit.footprints import check_clocks, frames_of
+from rewake.operators.kit.footprints import check_layout
 from rewake.operators.stateful import NO_SLOTS, StoredParts
 
 
@@ -145,7 +146,8 @@ class KeyedParts:
         width = self.keys.table.footprint_columns
         border = width + (0 if not self._timed else 2 if whole else 1)
         slots, times, states = [NO_SLOTS], [np.zeros((2, 0), np.int64)], []
-        for columns, rows, total in frames_of(parts, layout, slice(width, border)):
+        check_layout(parts, layout, slice(width, border))
+        for columns, rows, total in zip(*parts[2:], strict=True):
             found = self.keys.table.unpack(columns[:width], rows, total)
             told = [column[rows] for column in columns[width:border]]
             untold = [np.full(rows.size, fill, np.int64) for fill in (NO_TIME, NO_TIMER)]

@@ -33,7 +33,7 @@ from rewake.operators.columns.byte_rows import copy_rows, offsets_of
 
 _NO_ROWS = np.zeros(0, np.uint32)
 # An arena is not swept for less than this.
-_SPARE_BYTES = 1 << 20
+SPARE_BYTES = 1 << 20
 
 
 class StateField(NamedTuple):
@@ -222,7 +222,7 @@ class _BytesColumn:
         self._used += added
 
     def _make_room(self, added: int) -> None:
-        if self._used > spared(self._live, _SPARE_BYTES):
+        if self._used > spared(self._live, SPARE_BYTES):
             slots = np.flatnonzero(self._lengths)
             offsets, self._arena = self._gathered(slots)
             self._starts[slots] = offsets[:-1]

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.operators.columns.arrays import Int32s, Int64s
+from rewake.operators.columns.plain import plain_batch, plain_schema
 from rewake.operators.dead_letters import dead_schema
 from rewake.operators.keyed.vocabulary import KeyedTuples
 from rewake.operators.stateful import NO_IDS, NO_SLOTS
-from rewake.operators.stateless import plain_batch, plain_schema
 
 
 @dataclass(slots=True)

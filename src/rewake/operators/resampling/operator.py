@@ -23,50 +23,39 @@ one that is too old was late, or is answered, or is seen by nobody any more.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.errors import (
-    DamagedFrame,
-    InvalidWindow,
-    ReplayMismatch,
-    SchemaMismatch,
-    UsageError,
-)
+from rewake.model.errors import DamagedFrame, InvalidWindow, SchemaMismatch, UsageError
 from rewake.model.stream_event import END_OF_TIME, NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
 from rewake.operators.columns.keys import GroupBy
-from rewake.operators.columns.values import TimeColumn
-from rewake.operators.dead_letters import (
-    DEAD,
-    dead_letters,
-    diverts,
-)
-from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
+from rewake.operators.columns.plain import plain_batch, plain_schema
+from rewake.operators.columns.values import TimeColumn, place_of
+from rewake.operators.dead_letters import DEAD, dead_letters, diverts
+from rewake.operators.kit.footprints import check_layout
+from rewake.operators.kit.tuples import pack_tuples, tuples_of
 from rewake.operators.resampling.answers import Answers
 from rewake.operators.resampling.panes import Panes
 from rewake.operators.resampling.rule import REQUESTS, VALUES, ResampleRule, check_rule
 from rewake.operators.resampling.tuples import Timed, TimedTuples
-from rewake.operators.sorting.order import place_of
-from rewake.operators.sorting.tuples import pack_tuples, unpack_tuples
 from rewake.operators.stateful import (
     FURTHER_PORTS,
     NO_IDS,
     NO_SLOTS,
     Emissions,
     Outcome,
+    StatefulOperator,
     StoredParts,
 )
-from rewake.operators.stateless import check_schema, plain_batch, plain_schema
 from rewake.operators.windows.specs import check_reach
 
 __all__ = ["Resample", "ResampleSpec"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResampleSpec(ResampleRule):
     """A resample's rule, which makes operators."""
 
@@ -81,14 +70,14 @@ class ResampleSpec(ResampleRule):
         return replace(self, how="nearest") if callable(self.how) else self
 
 
-class Resample:
+class Resample(StatefulOperator):
     """The operator.  Results have the columns of the requests, then those asked for."""
 
-    divisible: ClassVar[bool] = True
+    clock = NO_TIME
 
     def __init__(self, spec: ResampleSpec, values: pa.Schema, requests: pa.Schema) -> None:
+        super().__init__(values, requests)
         self.spec = spec
-        self.schemas = (values, requests)
         plain = (plain_schema(values), plain_schema(requests))
         check_rule(spec, *plain)
         asked = spec.time if spec.at_time is None else spec.at_time
@@ -117,11 +106,8 @@ class Resample:
         self._keys = self._shared_keys()
         self._tuples = (TimedTuples(kept), TimedTuples(plain[1]))
         self._panes = Panes(max(1, (self._window + self._reach) // 4))
-        self.clock = NO_TIME
-        self.late_tuples = 0
-        # While replaying, by slot: the last position a restored pane has seen, and whether
-        # nothing has come of a pane of which only the opening is known.
-        self._applied = np.zeros(0, np.int64)
+        # While replaying, by slot: whether nothing has come of a pane of which only the opening is
+        # known.
         self._awaited = np.zeros(0, np.bool_)
 
     def _in_unit(self) -> tuple[int, int]:
@@ -201,16 +187,12 @@ class Resample:
             others=others,
         )
 
-    def punctuate(self, position: int, watermark: int) -> Outcome:
-        """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, no_tuples(self.schemas[VALUES]), watermark))
-
     def _read(self, event: StreamEvent) -> tuple[pa.RecordBatch, Int64s]:
         """The tuples of a stream event without dictionaries, and their times."""
         # A watermark alone may come by any port.
         port = event.port if event.batch.num_rows else VALUES
         if event.batch.num_rows:
-            check_schema(event, self.schemas[port])
+            self.check_schema(event)
             batch = plain_batch(event.batch)
             return batch, self._times[port].times(self._kept_of(port, batch), event.position)
         return no_tuples(plain_schema(event.batch.schema)), np.zeros(0, np.int64)
@@ -295,10 +277,6 @@ class Resample:
 
     # --- footprints --------------------------------------------------------------------------
 
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open parts."""
-        return self._panes.ids[slots]
-
     def opening_columns(self, slots: Array) -> list[Array]:
         """The marks of panes."""
         return [self._panes.marks[slots]]
@@ -322,49 +300,31 @@ class Resample:
 
     # --- recovery ----------------------------------------------------------------------------
 
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
-        """Take these parts as the open ones of a new operator; their slots, openings first."""
-        assert self.open_parts == 0, "only a new operator can be restored"
-        check_clocks(clock)
-        self.clock, self.late_tuples = clock, late_tuples
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
+        """See `StatefulOperator`."""
+        self.clock = clock
         opened = _marks(openings, self.opening_columns(NO_SLOTS))
         checked = _marks(snapshots, self.snapshot_columns(NO_SLOTS))
         ids = np.concatenate([openings.ids, snapshots.ids])
         slots = self._panes.restore(ids, np.concatenate([opened, checked]))
-        self._applied = seen_by_slot(openings, snapshots, slots, self._panes.ids.size)
         self._awaited = np.zeros(self._panes.ids.size, np.bool_)
         self._awaited[slots[: opened.size]] = True
-        done = opened.size
-        for columns, rows, total in zip(*snapshots[2:], strict=True):
-            of_part = np.full(total, -1, np.int32)
-            of_part[rows] = slots[done : done + rows.size]
-            done += rows.size
-            self._restore_tuples(columns, of_part)
+        for port in (VALUES, REQUESTS):
+            self._restore_tuples(port, snapshots, checked)
         return slots
 
-    def _restore_tuples(self, columns: list[Array], slots: Int32s) -> None:
-        """Take over a frame's tuples of the parts that have a slot."""
-        marks, lengths, *rest = columns
-        if lengths.size and int(lengths.min()) < 0:
-            raise DamagedFrame("a snapshot of less than no tuples")
-        for port, (positions, data) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
-            mine = marks % 2 == port
-            if positions.size != int(lengths[mine].sum(dtype=np.int64)):
-                raise DamagedFrame("the positions of a snapshot are not those of its tuples")
-            batch = unpack_tuples(data, self._schemas[port], positions.size)
+    def _restore_tuples(self, port: int, snapshots: StoredParts, marks: Int64s) -> None:
+        lengths = [np.where(columns[0] % 2 == port, columns[1], 0) for columns in snapshots.columns]
+        for found in tuples_of(snapshots, self._schemas[port], lengths, 2 + 2 * port):
             try:
-                times = self._times[port].times(batch, 0)
+                times = self._times[port].times(found.batch, 0)
             except SchemaMismatch as error:
                 raise DamagedFrame(f"a snapshot holds tuples without a time: {error}") from error
-            if np.any(self._panes.marks_of(times, port) != np.repeat(marks[mine], lengths[mine])):
+            if np.any(self._panes.marks_of(times, port) != marks[found.parts]):
                 raise DamagedFrame("a snapshot holds tuples of another pane")
-            of_tuple = np.repeat(slots[mine], lengths[mine])
-            rows = np.flatnonzero((of_tuple >= 0) & (times >= self._horizons[port]))
-            if np.any(positions[rows] > self._applied[of_tuple[rows]]) or np.any(positions < 0):
-                raise DamagedFrame("a snapshot holds tuples that came after it")
-            self._append(port, batch.take(pa.array(rows)), times[rows], positions[rows])
+            rows = np.flatnonzero(times >= self._horizons[port])
+            batch = found.batch.take(pa.array(rows))
+            self._append(port, batch, times[rows], found.positions[rows])
 
     def replay(self, event: StreamEvent) -> int:
         """Apply a stream event again to restored parts that have not seen it; emits nothing."""
@@ -378,20 +338,14 @@ class Resample:
         self._append(event.port, batch.take(pa.array(rows)), times[rows], positions[rows])
         return int(rows.size)
 
-    def end_replay(self) -> None:
-        """All restored parts are up to date: from here on, `process`."""
-        wrong = np.flatnonzero(self._awaited)
-        self._applied, self._awaited = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        if wrong.size:
-            raise ReplayMismatch(
-                f"{wrong.size} panes of a resample have no tuples that the log says they have, the "
-                f"first opened by the tuple at position {int(self.ids_of(wrong).min())}: the input "
-                "that was replayed is not the input the log was written from; replay the original "
-                "streams, in their order"
-            )
+    def _finish_replay(self) -> Array:
+        """See `StatefulOperator`: no pane is still awaited."""
+        wrong, self._awaited = np.flatnonzero(self._awaited), np.zeros(0, np.bool_)
+        return wrong
 
 
 def _marks(parts: StoredParts, layout: list[Array]) -> Int64s:
     """The marks of stored panes, whose columns must be those of `layout`."""
-    frames = frames_of(parts, layout, slice(2))
-    return np.concatenate([NO_IDS, *(columns[0][rows] for columns, rows, _ in frames)])
+    check_layout(parts, layout, slice(2))
+    marks = np.concatenate([NO_IDS, *(columns[0] for columns in parts.columns)])
+    return marks[parts.rows_of_all()]

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.operators.classes import OperatorClass
+from rewake.operators.columns.plain import plain_schema
+from rewake.operators.columns.values import check_names, place_of
 from rewake.operators.dead_letters import DEAD, check_on_error, dead_schema, diverts
 from rewake.operators.resampling.answers import METHODS, Method
-from rewake.operators.sorting.order import place_of
-from rewake.operators.stateless import plain_schema
+from rewake.operators.stateful import StatefulSpec, as_json
 
 __all__ = ["REQUESTS", "VALUES", "ResampleRule", "check_rule"]
 
@@ -23,8 +24,8 @@ LATE_REQUESTS = "late_requests"
 _MISSING = ("null", "drop")
 
 
-@dataclass(frozen=True, slots=True)
-class ResampleRule:
+@dataclass(frozen=True)
+class ResampleRule(StatefulSpec):
     """What a resample computes: result columns, each with the column of the values it comes from.
 
     `time` names the event-time column of the values, `at_time` that of the requests if it is
@@ -63,31 +64,10 @@ class ResampleRule:
         assert port in (VALUES, REQUESTS), "a resample has two inputs"
         return self.on
 
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:
+    def _schema_of(self, output: str, *schemas: pa.Schema) -> pa.Schema:
         """That of the requests."""
-        if output not in self.further_outputs:
-            raise UsageError(f"this resample has no output {output!r}")
         requests = plain_schema(schemas[REQUESTS])
         return dead_schema(requests) if output == DEAD else requests
-
-    def describe(self) -> dict[str, Any]:
-        """As values that JSON can hold; what equals its default is left out."""
-        how = getattr(self.how, "__name__", "function") if callable(self.how) else self.how
-        described: dict[str, Any] = {
-            "columns": [list(pair) for pair in self.columns],
-            "time": self.time,
-            "window": self.window,
-            "how": how,
-        }
-        rest = {
-            "on": list(self.on),
-            "at_time": self.at_time,
-            "missing": "" if self.missing == "null" else self.missing,
-            "route_late": self.route_late,
-            "result": str(self.result) if callable(self.how) else "",
-            "on_error": self.on_error if diverts(self.on_error) else "",
-        }
-        return described | {name: value for name, value in rest.items() if value}
 
     def code(self) -> Sequence[Callable[..., Any]]:
         """The user's function, if there is one."""
@@ -95,7 +75,7 @@ class ResampleRule:
 
     def words(self) -> Iterable[str]:
         """Columns and keys, then the window."""
-        how = getattr(self.how, "__name__", "function") if callable(self.how) else self.how
+        how = as_json(self.how)
         columns = ", ".join(column for _, column in self.columns)
         yield f"{how} {columns}" + (f" on {', '.join(self.on)}" if self.on else "")
         yield f"values within {self.window} of {self.time}"
@@ -114,13 +94,10 @@ def check_rule(rule: ResampleRule, values: pa.Schema, requests: pa.Schema) -> No
     check_on_error(rule.on_error)
     for _, column in rule.columns:
         place_of(values, column, "resample")
-    names = [*requests.names, *(name for name, _ in rule.columns)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SchemaMismatch(
-            f"two result columns are named {twice[0]!r}; give the value's another name: "
-            f"columns={{'{twice[0]}_there': '{twice[0]}'}}"
-        )
+    check_names(
+        [*requests.names, *(name for name, _ in rule.columns)],
+        "give the value's another name: columns={'another': 'column'}",
+    )
     for name in rule.on:
         one = values.field(place_of(values, name, "values, on"))
         other = requests.field(place_of(requests, name, "requests, on"))

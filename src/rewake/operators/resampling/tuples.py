@@ -17,7 +17,7 @@ from rewake.operators.columns.arrays import Int32s, Int64s, spared
 __all__ = ["Timed", "TimedTuples"]
 
 # Old tuples are dropped once there are this many more of them than of others.
-_SPARE_ROWS = 65_536
+SPARE_ROWS = 65_536
 
 
 class Timed(NamedTuple):
@@ -60,7 +60,7 @@ class TimedTuples:
         self._ordered = Timed(nothing, nothing, np.zeros(0, np.int32), no_tuples(schema))
         self._added: list[Timed] = []
         self.rows = 0
-        self._enough = _SPARE_ROWS
+        self._enough = SPARE_ROWS
 
     def append(self, tuples: Timed) -> None:
         """Tuples that have just come."""
@@ -87,7 +87,7 @@ class TimedTuples:
         """Tuples before `time` are not needed; they go when it is worth the effort."""
         if self.rows > self._enough:
             self.cut(time)
-            self._enough = spared(self.rows, _SPARE_ROWS)
+            self._enough = spared(self.rows, SPARE_ROWS)
 
 
 def _joined(several: list[Timed]) -> Timed:

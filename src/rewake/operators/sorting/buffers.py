@@ -29,7 +29,7 @@ from rewake.operators.sorting.kernels import (
 # Whose tuples are whose, where there are no keys.
 NO_OWNERS = np.zeros(0, np.int32)
 # So many tuples are worth being sorted, unless so many times more are waiting.
-_MANY, _TOO_MANY = 64, 64
+MANY, _TOO_MANY = 64, 64
 
 
 class SortBuffers:
@@ -73,6 +73,10 @@ class SortBuffers:
     def disorder(self) -> int:
         """How many tuples came too late to leave in order."""
         return int(self.registers[DISORDER])
+
+    @disorder.setter
+    def disorder(self, count: int) -> None:
+        self.registers[DISORDER] = count
 
     # --- room --------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class SortBuffers:
     ) -> bool:
         """Let in all tuples together, if there are many and none of them is out of order."""
         size, count = int(self._sizes[0]), passed.size
-        if self.span == 0 or count < max(_MANY, size // _TOO_MANY) or passed.any():
+        if self.span == 0 or count < max(MANY, size // _TOO_MANY) or passed.any():
             return False
         waiting = self._heap[self._starts[0] : self._starts[0] + size]
         if not self._sorted:

@@ -29,38 +29,44 @@ candidates are the state, in whatever order they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
-from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
+from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
+from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, spared
 from rewake.operators.columns.keys import GroupBy
-from rewake.operators.columns.values import TimeColumn
-from rewake.operators.kit.footprints import check_clocks, frames_of, seen_by_slot
+from rewake.operators.columns.plain import plain_batch, plain_schema
+from rewake.operators.columns.values import TimeColumn, place_of
+from rewake.operators.kit.footprints import check_layout
+from rewake.operators.kit.tuples import HeldBatches, pack_tuples, tuples_of
 from rewake.operators.sorting.buffers import NO_OWNERS, SortBuffers
-from rewake.operators.sorting.order import Ordering, place_of
-from rewake.operators.sorting.tuples import WaitingTuples, pack_tuples, unpack_tuples
-from rewake.operators.stateful import NO_SLOTS, Outcome, StoredParts
-from rewake.operators.stateless import check_schema, plain_batch, plain_schema
+from rewake.operators.sorting.order import Ordering
+from rewake.operators.stateful import (
+    NO_IDS,
+    NO_SLOTS,
+    Outcome,
+    StatefulOperator,
+    StatefulSpec,
+    StoredParts,
+)
 
 __all__ = ["Sort", "SortSpec"]
 
 # A block is an eighth of the buffer, within these bounds: few parts, of which the oldest ends soon.
-_LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
+LEAST_BLOCK, _MOST_BLOCK = 64, 65_536
 # Tuples that have left are dropped once there are this many more of them than of waiting ones.
-_SPARE_ROWS = 4096
+SPARE_ROWS = 4096
 _MOST_TUPLES = 2**31
-NO_ROWS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class SortSpec:
+@dataclass(frozen=True)
+class SortSpec(StatefulSpec):
     """What a sort does: the columns to order `by`, and the size of the `buffer`.
 
     `per` names key columns, each key with a buffer of its own.  `flush` lets tuples leave when the
@@ -76,7 +82,6 @@ class SortSpec:
     route_late: bool = False
 
     kind: ClassVar[str] = "sort"
-    further_outputs: ClassVar[Sequence[str]] = ()
 
     @property
     def operator_class(self) -> OperatorClass:
@@ -92,27 +97,6 @@ class SortSpec:
         """A new operator."""
         (schema,) = schemas
         return Sort(self, schema)
-
-    def further_schema(self, output: str, *schemas: pa.Schema) -> pa.Schema:  # noqa: ARG002
-        """It has no further outputs."""
-        raise UsageError(f"a sort has no output {output!r}")
-
-    def describe(self) -> dict[str, Any]:
-        """As values that JSON can hold; what equals its default is left out."""
-        described: dict[str, Any] = {"by": list(self.by), "buffer": self.buffer}
-        if self.per:
-            described["per"] = list(self.per)
-        names = ("flush", "descending", "route_late")
-        chosen = {name: getattr(self, name) for name in names}
-        return described | {name: True for name, value in chosen.items() if value}
-
-    def code(self) -> Sequence[Callable[..., Any]]:
-        """No code of the user."""
-        return ()
-
-    def rehearsed(self) -> SortSpec:
-        """The user has no functions here but compiled ones."""
-        return self
 
     def words(self) -> Iterable[str]:
         """Order and keys, then the buffer."""
@@ -138,25 +122,21 @@ def _check(spec: SortSpec, schema: pa.Schema) -> TimeColumn | None:
     return TimeColumn(schema, spec.by[0])
 
 
-class Sort:
-    """The operator.  `schema` is that of its input; results have the same, without dictionaries."""
+class Sort(StatefulOperator):
+    """The operator.  Results have the columns of its input, without dictionaries."""
 
-    divisible: ClassVar[bool] = True
+    clock = NO_TIME
 
     def __init__(self, spec: SortSpec, schema: pa.Schema) -> None:
+        super().__init__(schema)
         self.spec = spec
-        self.schema = schema
         self.output_schema = plain_schema(schema)
-        self.clock = NO_TIME
         self._time = _check(spec, self.output_schema)
         self._order = Ordering(self.output_schema, spec.by, descending=spec.descending)
         self._keys = GroupBy(self.output_schema, spec.per, refuse_nulls=False) if spec.per else None
-        span = 0 if spec.per else max(_LEAST_BLOCK, min(_MOST_BLOCK, spec.buffer // 8))
+        span = 0 if spec.per else max(LEAST_BLOCK, min(_MOST_BLOCK, spec.buffer // 8))
         self._buffers = SortBuffers(spec.buffer, span, len(spec.by))
-        self._tuples = WaitingTuples(self.output_schema)
-        self._late = 0
-        # While replaying: by slot, the last position a restored part has seen.
-        self._applied = np.zeros(0, np.int64)
+        self._tuples = HeldBatches(self.output_schema)
 
     # --- the normal path ---------------------------------------------------------------------
 
@@ -164,11 +144,6 @@ class Sort:
     def delay(self) -> int | None:
         """Flushed, nothing waits that the clock has passed; else tuples wait for others to come."""
         return 0 if self.spec.flush else None
-
-    @property
-    def late_tuples(self) -> int:
-        """How many tuples came after greater ones had left."""
-        return self._late + self._buffers.disorder
 
     @property
     def open_parts(self) -> int:
@@ -198,25 +173,22 @@ class Sort:
             flushed, also = self._buffers.release(everything=self._ended, clock=self.clock)
             rows, touched = np.concatenate([rows, flushed]), np.concatenate([touched, also])
         opened, ended = self._buffers.settle(event.position, opened, touched)
+        self.late_tuples = self._buffers.disorder
         results, late = self._leaving(rows)
         self._drop_gone()
         return Outcome(results, late, opened, self.ids_of(opened), ended, touched)
 
     def _leaving(self, rows: Int64s) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Tuples that leave in order, and those out of it; they are told by the sign."""
-        late = NO_ROWS
+        late = NO_IDS
         if self.spec.route_late:
             late, rows = ~rows[rows < 0], rows[rows >= 0]
         rows = np.where(rows < 0, ~rows, rows)
         taken = [self._tuples.take(each) if each.size else None for each in (rows, late)]
         return taken[0], taken[1]
 
-    def punctuate(self, position: int, watermark: int) -> Outcome:
-        """Apply a watermark that comes before the tuple at `position`, without tuples."""
-        return self.process(StreamEvent(position, no_tuples(self.schema), watermark))
-
     def _read(self, event: StreamEvent) -> tuple[pa.RecordBatch, Int64s]:
-        check_schema(event, self.schema)
+        self.check_schema(event)
         batch = plain_batch(event.batch)
         self._order.check(batch, event.position)
         if self._time is not None:
@@ -243,7 +215,7 @@ class Sort:
 
     def _drop_gone(self) -> None:
         rows = self._tuples.rows
-        if rows > spared(self._buffers.held, _SPARE_ROWS):
+        if rows > spared(self._buffers.held, SPARE_ROWS):
             live = self._buffers.live_rows(rows)
             self._tuples.keep(live)
             self._buffers.keep(rows, live)
@@ -252,10 +224,6 @@ class Sort:
             self._keys.table.forget_idle(self.open_parts, lambda end: slot_of[:end] >= 0)
 
     # --- footprints --------------------------------------------------------------------------
-
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open parts."""
-        return self._buffers.ids[slots]
 
     def opening_columns(self, slots: Array) -> list[Array]:
         """The keys of parts; a block is known by its id alone."""
@@ -269,72 +237,48 @@ class Sort:
 
     # --- recovery ----------------------------------------------------------------------------
 
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
-        """Take these parts as the open ones of a new operator; their slots, openings first."""
-        assert self.open_parts == 0, "only a new operator can be restored"
-        check_clocks(clock)
-        self.clock, self._late = clock, late_tuples
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
+        """See `StatefulOperator`."""
+        self.clock, self._buffers.disorder = clock, self.late_tuples
+        ids = np.concatenate([openings.ids, snapshots.ids])
         marks = [
             self._marks(openings, self.opening_columns(NO_SLOTS)),
             self._marks(snapshots, self.snapshot_columns(NO_SLOTS)),
         ]
-        ids = np.concatenate([openings.ids, snapshots.ids])
         joined = np.concatenate(marks)
         if np.unique(joined).size != joined.size:
             raise DamagedFrame("the log has two open parts for one buffer or block")
         if self._keys is not None:
             self._buffers.ensure_keys(self._keys.table.id_limit)
         slots = self._buffers.restore_parts(ids, joined)
-        self._applied = seen_by_slot(openings, snapshots, slots, self._buffers.ids.size)
-        self._restore_tuples(snapshots, slots[openings.ids.size :])
+        lengths = [columns[-3] for columns in snapshots.columns]
+        first = len(self.snapshot_columns(NO_SLOTS)) - 2
+        for found in tuples_of(snapshots, self.output_schema, lengths, first):
+            keys = self._stored_keys(found.batch)
+            of_tuples = slots[openings.ids.size + found.parts]
+            self._refill(found.batch, keys, found.positions, of_tuples)
         return slots
 
     def _marks(self, parts: StoredParts, layout: list[Array]) -> Int64s:
         """Key ids, or blocks, of stored parts, whose columns must be those of `layout`."""
-        marks = [np.zeros(0, np.int64)]
-        for columns, rows, total in frames_of(parts, layout):
-            if self._keys is not None:
-                table = self._keys.table
-                keys = table.unpack(columns[: table.footprint_columns], rows, total)
-                marks.append(keys.astype(np.int64))
-        return parts.ids // self._buffers.span if self._keys is None else np.concatenate(marks)
-
-    def _restore_tuples(self, parts: StoredParts, slots: Int32s) -> None:
-        done = 0
-        for columns, rows, total in zip(parts.columns, parts.rows, parts.totals, strict=True):
-            lengths, positions, data = columns[-3:]
-            if lengths.size != total or (total and int(lengths.min()) < 0):
-                raise DamagedFrame(f"the lengths of a snapshot are not those of {total} parts")
-            ends = np.cumsum(lengths, dtype=np.int64)
-            if positions.size != (int(ends[-1]) if total else 0):
-                raise DamagedFrame("the positions of a snapshot are not those of its tuples")
-            batch = unpack_tuples(data, self.output_schema, positions.size)
-            # By tuple: the slot of its part, -1 where the part has a newer footprint.
-            of_part = np.full(total, -1, np.int32)
-            of_part[rows] = slots[done : done + rows.size]
-            done += rows.size
-            self._refill(batch, positions, np.repeat(of_part, lengths), stored=True)
+        check_layout(parts, layout)
+        if self._keys is None:
+            return parts.ids // self._buffers.span
+        table = self._keys.table
+        frames = [columns[: table.footprint_columns] for columns in parts.columns]
+        return table.unpack_all(frames, parts.rows, parts.totals).astype(np.int64)
 
     def _refill(
-        self, batch: pa.RecordBatch, positions: Int64s, slots: Int32s, *, stored: bool
-    ) -> int:
+        self, batch: pa.RecordBatch, keys: Int64s, positions: Int64s, slots: Int32s
+    ) -> None:
         """Put tuples of restored parts into their buffers, if the clock has not passed them."""
-        chosen = np.flatnonzero(slots >= 0)
-        behind = positions[chosen] > self._applied[slots[chosen]]
-        if stored and (behind.any() or (chosen.size and int(positions[chosen].min()) < 0)):
-            raise DamagedFrame("a snapshot holds tuples that came after it")
-        chosen = chosen if stored else chosen[behind]
-        part = batch.take(pa.array(chosen)) if chosen.size < batch.num_rows else batch
-        keys = self._stored_keys(part) if stored else self._order.keys(part)
         waiting = np.flatnonzero(~self._passed(keys))
-        if waiting.size < part.num_rows:
-            part, keys, chosen = part.take(pa.array(waiting)), keys[waiting], chosen[waiting]
-        row = self._add(part, keys, positions[chosen])
-        self._buffers.refill(row, slots[chosen])
+        if waiting.size < batch.num_rows:
+            batch, keys = batch.take(pa.array(waiting)), keys[waiting]
+            positions, slots = positions[waiting], slots[waiting]
+        row = self._add(batch, keys, positions)
+        self._buffers.refill(row, slots)
         self._drop_gone()
-        return int(chosen.size)
 
     def _stored_keys(self, batch: pa.RecordBatch) -> Int64s:
         try:
@@ -347,7 +291,7 @@ class Sort:
 
     def replay(self, event: StreamEvent) -> int:
         """Apply a stream event again to restored parts that have not seen it; emits nothing."""
-        batch, _ = self._read(event)
+        batch, keys = self._read(event)
         positions = event.position + np.arange(batch.num_rows)
         if self._keys is not None:
             owners = self._keys.find(batch, event.position)
@@ -356,7 +300,11 @@ class Sort:
             slots = np.where(known >= 0, self._buffers.slot_of[known], -1)
         else:
             slots = self._slots_of_blocks(positions // self._buffers.span)
-        return self._refill(batch, positions, slots, stored=False)
+        behind = np.flatnonzero(slots >= 0)
+        behind = behind[positions[behind] > self._applied[slots[behind]]]
+        part = batch.take(pa.array(behind)) if behind.size < batch.num_rows else batch
+        self._refill(part, keys[behind], positions[behind], slots[behind])
+        return int(behind.size)
 
     def _slots_of_blocks(self, blocks: Int64s) -> Int32s:
         slots = np.flatnonzero(self._buffers.ids >= 0).astype(np.int32)
@@ -367,14 +315,6 @@ class Sort:
         places = np.minimum(np.searchsorted(known, blocks), known.size - 1)
         return np.where(known[places] == blocks, slots[places], np.int32(-1))
 
-    def end_replay(self) -> None:
-        """All restored parts are up to date: from here on, `process`."""
-        self._applied = np.zeros(0, np.int64)
-        empty = self._buffers.empty_parts()
-        if empty.size:
-            raise ReplayMismatch(
-                f"{empty.size} parts of a sort are empty that the log says hold tuples, the first "
-                f"opened by the tuple at position {int(self.ids_of(empty).min())}: the input that "
-                "was replayed is not the input the log was written from; replay the original "
-                "stream, in its order"
-            )
+    def _finish_replay(self) -> Array:
+        """See `StatefulOperator`: no part is empty."""
+        return self._buffers.empty_parts()

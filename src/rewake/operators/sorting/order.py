@@ -9,20 +9,11 @@ import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch
 from rewake.operators.columns.arrays import Array, Int64s
-from rewake.operators.columns.values import ValueColumn, places_of
-from rewake.operators.expressions.compiler import no_column
+from rewake.operators.columns.values import ValueColumn, place_of
 
-__all__ = ["Ordering", "place_of"]
+__all__ = ["Ordering"]
 
 _ALL_BUT_SIGN = np.int64(2**63 - 1)
-
-
-def place_of(schema: pa.Schema, name: str, use: str) -> int:
-    """Where a column is; a `SchemaMismatch` with a near name when it is not there."""
-    places = places_of(schema, name)
-    if len(places) != 1:
-        raise SchemaMismatch(f"{use}: {no_column(name, list(schema.names), places)}")
-    return int(places[0])
 
 
 class Ordering:

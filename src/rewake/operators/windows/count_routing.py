@@ -22,7 +22,6 @@ import numpy as np
 from numba import njit
 
 from rewake.model.errors import DamagedFrame, UsageError
-from rewake.model.stream_event import NO_TIME
 from rewake.operators.aggregate.accumulators import Closings
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown, with_room
 from rewake.operators.columns.prefetch import AHEAD, prefetch
@@ -37,12 +36,24 @@ from rewake.operators.windows.kernel_tables import (
     add_ended,
     add_opened,
 )
-from rewake.operators.windows.routing import PartRows, Routing
+from rewake.operators.windows.routing import (
+    ADVANCE,
+    CLOCK,
+    KEYS,
+    NO_CLOSINGS,
+    OPEN,
+    OWN,
+    PANE,
+    SIZE,
+    PartRows,
+    Router,
+    Routing,
+)
 from rewake.operators.windows.specs import CountWindow
 
-# Registers beyond the output's: the window, the clock, open panes, live keys, deadline queue.
-SIZE, ADVANCE, PANE, RING, STEP, TIMEOUT, CLOCK, OPEN, KEYS, HEAD, TAIL = range(8, 19)
-_REGISTERS = 19
+# The registers of this router alone: panes in a ring and from window to window, the timeout, the
+# queue of deadlines.
+RING, STEP, TIMEOUT, HEAD, TAIL = range(OWN, OWN + 5)
 
 # A key's row: tuples in its top pane, lowest and top pane, the top pane's place in the ring (kept,
 # because a division per tuple would be felt); then ids and clocks of the ring's panes.
@@ -313,12 +324,12 @@ def _gather_panes(slots, ring, table, panes):  # type: ignore[no-untyped-def]
         panes[i] = table[key, TOP] - (behind if behind >= 0 else behind + ring)
 
 
-class CountRouter:
+class CountRouter(Router):
     """Routes tuples to count windows of any size and advance."""
 
     def __init__(self, window: CountWindow, timeout: int = 0) -> None:
-        self._registers = np.zeros(_REGISTERS, np.int64)
-        registers = self._registers
+        super().__init__()
+        registers = self.registers
         registers[SIZE], registers[ADVANCE], registers[PANE] = (
             window.size,
             window.advance,
@@ -327,7 +338,6 @@ class CountRouter:
         self._ring = max(1, window.size // window.pane)
         registers[RING], registers[TIMEOUT] = self._ring, timeout
         registers[STEP] = max(1, window.advance // window.pane)
-        registers[CLOCK] = NO_TIME
         rings = 2 if timeout else 1
         self._table = np.zeros((0, IDS + rings * self._ring), np.int64)
         self._deadlines = np.zeros((0, 2), np.int64)
@@ -335,28 +345,9 @@ class CountRouter:
         self._parts_per_row = 1.0
 
     @property
-    def clock(self) -> int:
-        """The largest event time or watermark seen."""
-        return int(self._registers[CLOCK])
-
-    @clock.setter
-    def clock(self, value: int) -> None:
-        self._registers[CLOCK] = value
-
-    @property
     def opened_at(self) -> Int64s:
         """By slot: the id of the open pane, or -1."""
         return self._table[:, IDS : IDS + self._ring].ravel()
-
-    @property
-    def open_parts(self) -> int:
-        """How many panes are open."""
-        return int(self._registers[OPEN])
-
-    @property
-    def live_keys(self) -> int:
-        """How many keys have open panes."""
-        return int(self._registers[KEYS])
 
     @property
     def capacity(self) -> int:
@@ -381,7 +372,7 @@ class CountRouter:
 
     def _ensure_deadlines(self, more: int) -> None:
         """Room for `more` deadlines; those of panes that have ended are dropped first."""
-        registers = self._registers
+        registers = self.registers
         if registers[TIMEOUT] and registers[TAIL] + more > len(self._deadlines):
             queue = self._deadlines[registers[HEAD] : registers[TAIL]]
             key, place = queue[:, 0] // self._ring, queue[:, 0] % self._ring
@@ -389,19 +380,18 @@ class CountRouter:
 
     def _queue_deadlines(self, waiting: Array, more: int) -> None:
         self._deadlines = grown(waiting, capacity_for(2 * len(waiting) + more, 0))
-        self._registers[HEAD], self._registers[TAIL] = 0, len(waiting)
+        self.registers[HEAD], self.registers[TAIL] = 0, len(waiting)
 
     def route(
         self, keys: Int32s, times: Int64s, position: int, watermark: int, id_limit: int
     ) -> Routing:
         """See `Router.route`."""
-        registers = self._registers
-        registers[: OPENED + 1] = 0
-        registers[POSITION] = position
+        registers = self.registers
         self._ensure_keys(id_limit)
         self._ensure_deadlines(keys.size)
         room = int(keys.size * max(self._parts_per_row, 1.0)) + self._ring
         output = Output.for_rows(keys.size, room)
+        output.begin_turn(registers, position)
         slots = np.empty(keys.size, np.int32)
         done = 0
         while True:
@@ -428,7 +418,7 @@ class CountRouter:
     def _expire_at_end(self, output: Output, row: int) -> int:
         return int(
             _expire(
-                self._registers,
+                self.registers,
                 self._table,
                 self._deadlines,
                 output.closings,
@@ -439,7 +429,7 @@ class CountRouter:
         )
 
     def _routing(self, output: Output, keys: Int32s, slots: Int32s) -> Routing:
-        registers = self._registers
+        registers = self.registers
         if keys.size:
             self._parts_per_row = 1.1 * int(registers[PARTS]) / keys.size
         opened = output.opened[: registers[OPENED]]
@@ -453,13 +443,13 @@ class CountRouter:
         keys: Int32s,
         times: Int64s,  # noqa: ARG002
         position: int,
+        watermark: int,  # noqa: ARG002
         applied: Int64s,
     ) -> tuple[Int32s, Closings]:
         """See `Router.replay`; a window that closed before its gap is closed again, unseen."""
-        registers = self._registers
-        registers[: OPENED + 1] = 0
-        registers[POSITION] = position
+        registers = self.registers
         output = Output.for_rows(0, keys.size)
+        output.begin_turn(registers, position)
         slots = np.empty(keys.size, np.int32)
         _replay_count(keys, registers, self._table, applied, output.closings, output.parts, slots)
         return slots, output.routing(registers, slots, output.opened[:0]).closings
@@ -481,22 +471,22 @@ class CountRouter:
 
     def opening_columns(self, slots: Array) -> list[Array]:
         """Pane numbers, and the clock when each pane opened if there is a timeout."""
-        if not self._registers[TIMEOUT]:
+        if not self.registers[TIMEOUT]:
             return [self._panes_of(slots)]
         clocks = self._table[slots // self._ring, IDS + self._ring + slots % self._ring]
         return [self._panes_of(slots), clocks]
 
-    def snapshot_columns(self, slots: Array) -> list[Array]:
+    def snapshot(self, slots: Array) -> tuple[list[Array], Array]:
         """As `opening_columns`, and the number of tuples in each pane."""
         row = self._table[slots // self._ring]
         is_top = row[:, TOP] == self._panes_of(slots)
-        counts = np.where(is_top, row[:, COUNT], self._registers[PANE])
-        return [*self.opening_columns(slots), counts]
+        counts = np.where(is_top, row[:, COUNT], self.registers[PANE])
+        return [*self.opening_columns(slots), counts], slots
 
-    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> Int32s:
+    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> tuple[Int32s, Array]:
         """See `Router.restore`."""
         self._ensure_keys(id_limit)
-        registers = self._registers
+        registers = self.registers
         keys = np.concatenate([opened.keys, snapshots.keys])
         ids = np.concatenate([opened.ids, snapshots.ids])
         panes, counts, clocks = _joined(opened, snapshots, clocked=bool(registers[TIMEOUT]))
@@ -511,17 +501,17 @@ class CountRouter:
             starts = panes * registers[PANE] % registers[ADVANCE] == 0
             waiting = np.stack([slots[starts], ids[starts]], axis=1)
             self._queue_deadlines(waiting[np.argsort(waiting[:, 1], kind="stable")], 0)
-        return slots
+        return slots, slots[opened.ids.size :]
 
     def _bad_keys(self, least: int) -> Int64s:
         bad = np.empty(len(self._table), np.int64)
-        return bad[: _check_keys(self._registers, self._table, least, bad)]
+        return bad[: _check_keys(self.registers, self._table, least, bad)]
 
-    def misfilled(self) -> Int32s:
-        """See `Router.misfilled`: the top pane has a tuple, and no window is overdue."""
+    def finish_replay(self) -> tuple[Array, Closings]:
+        """See `Router.finish_replay`: the top pane has a tuple, and no window is overdue."""
         keys = self._bad_keys(1)
         slots: Int64s = keys * self._ring + self._table[keys, TOP] % self._ring
-        return slots.astype(np.int32)
+        return slots.astype(np.int32), NO_CLOSINGS
 
 
 def _joined(

@@ -1,7 +1,8 @@
 """The tables in which routing kernels put what a turn does, and the registers that count them.
 
-Kernels share their scalars in one array of *registers*: the first eight are the output's, a router
-adds its own.  A kernel stops before a tuple for which there is no room; the router makes some.
+Kernels share their scalars in one array of *registers*: the first eight are the output's, then come
+those that all routers have (see `routing`), then a router's own.  A kernel stops before a tuple for
+which there is no room; the router makes some.
 
 Arrays are passed one by one rather than in a tuple: compiled code would count references on every
 access to a tuple's member, which costs more than the work itself (measured on time windows: 3
@@ -56,6 +57,12 @@ class Output:
         self.closings = _longer(self.closings, least)
         self.parts = _longer(self.parts, least)
         self.ended = _longer(self.ended, least)
+
+    @staticmethod
+    def begin_turn(registers: Int64s, position: int) -> None:
+        """Nothing has been put out yet; the stream event starts at `position`."""
+        registers[: OPENED + 1] = 0
+        registers[POSITION] = position
 
     def routing(self, registers: Int64s, slots: Int32s, opened: Table) -> Routing:
         """What the kernels have put out; `opened` are those that are still open."""

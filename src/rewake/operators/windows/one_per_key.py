@@ -1,18 +1,21 @@
 """What routers have in common whose keys have one window each: a part's slot is its key.
 
-Invariant: key `k` has an open window iff `opened_at[k] >= 0`.
+Invariant: key `k` has an open window iff `opened_at[k] >= 0`, and then `0 < counts[k] < limit`
+(`counts[k] == 0` for a part that was restored from its opening and has not been replayed yet).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import numpy as np
 from numba import njit
 
-from rewake.model.stream_event import NO_TIME
+from rewake.model.errors import DamagedFrame
+from rewake.operators.aggregate.accumulators import Closings
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, capacity_for, grown
 from rewake.operators.columns.prefetch import AHEAD, prefetch
+from rewake.operators.windows.routing import NO_CLOSINGS, OPEN, PartRows, Router
 
 
 @njit(cache=True, nogil=True)
@@ -23,13 +26,29 @@ def _gather(slots, opened_at, ids):  # type: ignore[no-untyped-def]
         ids[i] = opened_at[slots[i]]
 
 
-class KeyedRouter(ABC):
-    """The windows of all keys, at most one each; how tuples are counted is the heirs' business."""
+@njit(cache=True, nogil=True)
+def _replay(keys, position, counts, opened_at, applied, slots):  # type: ignore[no-untyped-def]
+    for i in range(keys.size):
+        key = keys[i]
+        slots[i] = -1
+        known = key >= 0 and key < opened_at.size
+        if known and opened_at[key] >= 0 and position + i > applied[key]:
+            counts[key] += 1
+            slots[i] = key
 
-    def __init__(self) -> None:
-        self.clock = NO_TIME
-        self._open = 0
+
+class KeyedRouter(Router):
+    """The windows of all keys, at most one each, of fewer than `limit` tuples while it is open."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
         self._opened_at = np.zeros(0, np.int64)
+
+    @property
+    @abstractmethod
+    def counts(self) -> Array:
+        """By key: the tuples in its window."""
 
     @property
     def opened_at(self) -> Int64s:
@@ -37,19 +56,9 @@ class KeyedRouter(ABC):
         return self._opened_at
 
     @property
-    def open_parts(self) -> int:
-        """How many windows are open."""
-        return self._open
-
-    @property
     def live_keys(self) -> int:
         """How many keys have an open window: one each."""
-        return self._open
-
-    @property
-    def capacity(self) -> int:
-        """All slots are below this."""
-        return self._opened_at.size
+        return self.open_parts
 
     def key_is_live(self, id_limit: int) -> Array:
         """For each key id below `id_limit`, whether it has an open window."""
@@ -64,7 +73,7 @@ class KeyedRouter(ABC):
 
     @abstractmethod
     def _grow(self, capacity: int) -> None:
-        """Make room for what heirs keep of so many keys."""
+        """Make room for what is counted of so many keys."""
 
     def _pass_time(self, times: Int64s, watermark: int) -> None:
         """Event time only moves the clock."""
@@ -78,10 +87,39 @@ class KeyedRouter(ABC):
         _gather(slots, self._opened_at, ids)
         return ids
 
-    def keys_of(self, slots: Array) -> Int32s:
-        """Key ids of open windows: their slots."""
-        return slots.astype(np.int32, copy=False)
+    def snapshot(self, slots: Array) -> tuple[list[Array], Array]:
+        """The number of tuples in each window."""
+        return [self.counts[slots]], slots
 
-    def opening_columns(self, slots: Array) -> list[Array]:  # noqa: ARG002
-        """Nothing: key and opening position say it all."""
-        return []
+    def replay(
+        self,
+        keys: Int32s,
+        times: Int64s,  # noqa: ARG002
+        position: int,
+        watermark: int,  # noqa: ARG002
+        applied: Int64s,
+    ) -> tuple[Int32s, Closings]:
+        """See `Router.replay`."""
+        slots = np.empty(keys.size, np.int32)
+        _replay(keys, position, self.counts, self._opened_at, applied, slots)
+        return slots, NO_CLOSINGS
+
+    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> tuple[Int32s, Array]:
+        """See `Router.restore`."""
+        self._ensure(id_limit)
+        keys = np.concatenate([opened.keys, snapshots.keys])
+        self._opened_at[opened.keys] = opened.ids
+        self._opened_at[snapshots.keys] = snapshots.ids
+        if np.count_nonzero(self._opened_at >= 0) != keys.size:
+            raise DamagedFrame("two open windows of one key, where windows do not overlap")
+        (counts,) = snapshots.columns
+        if np.any((counts < 1) | (counts >= self._limit)):
+            raise DamagedFrame("an open window has no tuples, or as many as close it")
+        self.counts[snapshots.keys] = counts
+        self.registers[OPEN] = keys.size
+        return keys, snapshots.keys
+
+    def finish_replay(self) -> tuple[Array, Closings]:
+        """See `Router.finish_replay`: a window has at least one tuple, and room for one more."""
+        impossible = (self.counts < 1) | (self.counts >= self._limit)
+        return np.flatnonzero(impossible & (self._opened_at >= 0)).astype(np.int32), NO_CLOSINGS

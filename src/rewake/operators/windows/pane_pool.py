@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rewake.operators.columns.arrays import Int32s, grown, with_room
+from rewake.operators.columns.arrays import Int32s, Int64s, grown, with_room
 from rewake.operators.kit.slots import SlotPool
-from rewake.operators.windows.kernel_tables import OPENED, POSITION, Table, add_ended, add_opened
-from rewake.operators.windows.routing import PartRows
+from rewake.operators.windows.kernel_tables import POSITION, Table, add_ended, add_opened
+from rewake.operators.windows.routing import KEYS, OPEN, OWN, PartRows
 
 # Columns of the pool: the id (-1 in a free slot), the key, the next older part of the key, the
 # pane's number, its tuples, and the next part of the same pane.  Eight make a cache line.
@@ -21,9 +21,8 @@ POOL_WIDTH = 8
 # The row of a free slot.
 _NOBODY = np.array([-1] + [0] * (POOL_WIDTH - 1), np.int64)
 
-# Registers beyond the output's: the window, the clock, the pool, the live panes.
-SIZE, ADVANCE, PANE, SLACK, CLOCK, FREE, OPEN, KEYS, PANES, CLOSED, NEXT = range(8, 19)
-REGISTERS = 19
+# The registers of this router alone: the slack, free slots, the live panes.
+SLACK, FREE, PANES, CLOSED, NEXT = range(OWN, OWN + 5)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -65,21 +64,16 @@ def _link_keys(registers, pool, heads, slots_by_ordinal):  # type: ignore[no-unt
 
 
 class PartPool:
-    """The pool with its slots, the heads of the keys' lists, and the registers."""
+    """The pool with its slots, and the heads of the keys' lists; registers are its router's."""
 
-    def __init__(self) -> None:
-        self.registers = np.zeros(REGISTERS, np.int64)
+    def __init__(self, registers: Int64s) -> None:
+        self.registers = registers
         self.table: Table = np.empty((0, POOL_WIDTH), np.int64)
-        self.slots = SlotPool(self.registers, FREE, self._grow)
+        self.slots = SlotPool(registers, FREE, self._grow)
         self.heads = np.zeros(0, np.int64)
 
     def _grow(self, capacity: int) -> None:
         self.table = grown(self.table, capacity, _NOBODY)
-
-    def begin_turn(self, position: int) -> None:
-        """Nothing has been put out yet; the stream event starts at `position`."""
-        self.registers[: OPENED + 1] = 0
-        self.registers[POSITION] = position
 
     def ensure_keys(self, id_limit: int) -> None:
         """Make room for key ids below `id_limit`."""

@@ -2,7 +2,8 @@
 
 A window of `size` starts every `advance`.  `advance == size` tumbles, `advance < size` slides,
 `advance > size` leaves gaps whose tuples belong to no window.  Windows are per key: a count
-window counts its key's tuples.  A running window has neither: it never closes.
+window counts its key's tuples.  A running window has neither: it never closes.  A session
+lasts as long as its tuples follow each other closely enough.
 
 State is kept in *panes*: the stretches between neighbouring window borders, so that a tuple
 updates one pane however many windows overlap it.  A pane is the *part* that leaves footprints
@@ -11,9 +12,9 @@ updates one pane however many windows overlap it.  A pane is the *part* that lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import gcd
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rewake.model.errors import InvalidWindow
 from rewake.model.units import check_duration, duration_in_unit, duration_ns
@@ -89,18 +90,45 @@ def check_reach(what: str, value: int) -> None:
         raise InvalidWindow(f"{what} of {value} is beyond what 64-bit times can hold")
 
 
-@dataclass(frozen=True, slots=True)
-class CountWindow:
+class WindowKind:
+    """Which tuples of a key belong together."""
+
+    # What it is called in logs.
+    kind: ClassVar[str]
+
+    def describe(self) -> dict[str, Any]:
+        """As values that JSON can hold."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]  # a dataclass
+
+    def words(self, time: str | None) -> str:
+        """For people; `time` is the event-time column."""
+        raise NotImplementedError
+
+
+def _size_words(window: CountWindow | TimeWindow, unit: str) -> str:
+    words = f"windows of {window.size}{unit}"
+    words += "" if window.size == window.advance else f", one every {window.advance}"
+    return words + (", tuples between them belong to none" if window.leaves_gaps else "")
+
+
+@dataclass(frozen=True)
+class CountWindow(WindowKind):
     """Windows of `size` tuples of a key, one starting every `advance` tuples."""
 
     size: int
     advance: int
+
+    kind: ClassVar[str] = "count"
 
     def __post_init__(self) -> None:
         _check_positive("size", self.size)
         _check_positive("advance", self.advance)
         if max(self.size, self.advance) >= 2**31:
             raise InvalidWindow(f"a count window of {self.size} by {self.advance} is too long")
+
+    def words(self, time: str | None) -> str:  # noqa: ARG002
+        """For people."""
+        return _size_words(self, " tuples")
 
     @property
     def tumbling(self) -> bool:
@@ -118,16 +146,22 @@ class CountWindow:
         return self.advance if self.advance >= self.size else gcd(self.size, self.advance)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
+@dataclass(frozen=True)
+class TimeWindow(WindowKind):
     """Windows over event time `[k * advance, k * advance + size)`, in the time column's unit."""
 
     size: str | int
     advance: str | int
 
+    kind: ClassVar[str] = "time"
+
     def __post_init__(self) -> None:
         check_duration("a window's size", self.size)
         check_duration("a window's advance", self.advance)
+
+    def words(self, time: str | None) -> str:
+        """For people."""
+        return _size_words(self, f" of {time}")
 
     @property
     def leaves_gaps(self) -> bool:
@@ -147,13 +181,46 @@ class TimeWindow:
         return size, advance
 
 
-@dataclass(frozen=True, slots=True)
-class RunningWindow:
+@dataclass(frozen=True)
+class SessionWindow(WindowKind):
+    """Windows of tuples each closer than `gap` to another, in the time column's unit."""
+
+    gap: str | int
+
+    kind: ClassVar[str] = "session"
+
+    def __post_init__(self) -> None:
+        check_duration("the gap of sessions", self.gap)
+
+    def words(self, time: str | None) -> str:
+        """For people."""
+        return f"sessions with gaps of {self.gap} of {time}"
+
+    def in_unit(self, unit_ns: int) -> int:
+        """The gap as an integer in the time column's unit."""
+        gap = duration_in_unit(self.gap, unit_ns)
+        if isinstance(gap, bool) or gap <= 0:
+            raise InvalidWindow(f"the gap of sessions must be longer than nothing, not {gap!r}")
+        check_reach("the gap of sessions", gap)
+        return gap
+
+
+@dataclass(frozen=True)
+class RunningWindow(WindowKind):
     """One window per key that never closes; every turn emits the keys it touched.
 
     What is emitted when follows how the input was cut into stream events, so this is for hosts
     whose stream events are the same every time (micro-batches).
     """
+
+    kind: ClassVar[str] = "running"
+
+    def words(self, time: str | None) -> str:  # noqa: ARG002
+        """For people."""
+        return "running windows"
+
+
+Window = CountWindow | TimeWindow | SessionWindow | RunningWindow
 
 
 def running_window() -> RunningWindow:
@@ -169,3 +236,8 @@ def count_window(size: int, every: int | None = None) -> CountWindow:
 def time_window(size: str | int, every: str | int | None = None) -> TimeWindow:
     """Windows of `size` event time, tumbling or one starting `every` so often."""
     return TimeWindow(size, size if every is None else every)
+
+
+def session_window(gap: str | int) -> SessionWindow:
+    """Windows of tuples of a key with less than `gap` between them: `session_window("30s")`."""
+    return SessionWindow(gap)

@@ -31,28 +31,32 @@ from rewake.operators.windows.kernel_tables import (
     add_closing,
 )
 from rewake.operators.windows.pane_pool import (
-    ADVANCE,
-    CLOCK,
     CLOSED,
     COUNT,
     FREE,
     ID,
     KEY,
-    KEYS,
     NEXT,
     OLDER,
-    OPEN,
     ORDINAL,
-    PANE,
     PANES,
     SIBLING,
-    SIZE,
     SLACK,
     PartPool,
     end_part,
     open_part,
 )
-from rewake.operators.windows.routing import NO_CLOSINGS, PartRows, Routing
+from rewake.operators.windows.routing import (
+    ADVANCE,
+    CLOCK,
+    KEYS,
+    NO_CLOSINGS,
+    PANE,
+    SIZE,
+    PartRows,
+    Router,
+    Routing,
+)
 
 _NEVER = 2**63 - 1
 
@@ -311,45 +315,22 @@ def _restore_panes(registers, pool, panes, slots_by_opening):  # type: ignore[no
         _add_to_pane(registers, pool, panes, slots_by_opening[i])
 
 
-class TimeRouter:
+class TimeRouter(Router):
     """Routes tuples to time windows of any size and advance."""
 
     def __init__(self, size: int, advance: int, slack: int) -> None:
-        self._pool = PartPool()
-        registers = self._pool.registers
+        super().__init__()
+        registers = self.registers
+        self._pool = PartPool(registers)
         registers[SIZE], registers[ADVANCE], registers[SLACK] = size, advance, slack
         registers[PANE] = advance if advance >= size else gcd(size, advance)
-        registers[CLOCK], registers[CLOSED], registers[NEXT] = NO_TIME, NO_TIME, _NEVER
+        registers[CLOSED], registers[NEXT] = NO_TIME, _NEVER
         self._panes = np.zeros((64, 4), np.int64)
-
-    @property
-    def clock(self) -> int:
-        """The watermark: windows that end at or before it are closed."""
-        return int(self._pool.registers[CLOCK])
-
-    @clock.setter
-    def clock(self, value: int) -> None:
-        self._pool.registers[CLOCK] = value
 
     @property
     def opened_at(self) -> Int64s:
         """By slot: the id of the open part, or -1."""
         return self._pool.table[:, ID]
-
-    @property
-    def open_parts(self) -> int:
-        """How many panes are open."""
-        return int(self._pool.registers[OPEN])
-
-    @property
-    def live_keys(self) -> int:
-        """How many keys have open panes."""
-        return int(self._pool.registers[KEYS])
-
-    @property
-    def capacity(self) -> int:
-        """All slots are below this."""
-        return len(self._pool.table)
 
     def key_is_live(self, id_limit: int) -> Array:
         """For each key id below `id_limit`, whether it has open panes."""
@@ -357,17 +338,17 @@ class TimeRouter:
         return self._pool.heads[:id_limit] >= 0
 
     def _ensure_pane(self) -> None:
-        if self._pool.registers[PANES] == len(self._panes):
+        if self.registers[PANES] == len(self._panes):
             self._panes = np.concatenate([self._panes, np.zeros_like(self._panes)])
 
     def route(
         self, keys: Int32s, times: Int64s, position: int, watermark: int, id_limit: int
     ) -> Routing:
         """See `Router.route`."""
-        pool, registers = self._pool, self._pool.registers
-        pool.begin_turn(position)
+        pool, registers = self._pool, self.registers
         pool.ensure_keys(id_limit)
         output = Output.for_rows(keys.size, 1024)
+        output.begin_turn(registers, position)
         slots = np.empty(keys.size, np.int32)
         done = 0
         while True:
@@ -393,7 +374,10 @@ class TimeRouter:
                 if missing == 0:
                     opened = output.opened[: registers[OPENED]]
                     ids = pool.table[opened[:, 0], ID]
-                    return output.routing(registers, slots, opened[ids == opened[:, 1] + position])
+                    still = opened[ids == opened[:, 1] + position]
+                    routing = output.routing(registers, slots, still)
+                    starts = routing.closing_ends - registers[SIZE]
+                    return routing._replace(closing_starts=starts)
             pool.slots.ensure_free(1)
             self._ensure_pane()
             output.enlarge(missing)
@@ -402,7 +386,7 @@ class TimeRouter:
         pool = self._pool
         return int(
             _close_due(
-                pool.registers,
+                self.registers,
                 pool.table,
                 pool.slots.free,
                 pool.heads,
@@ -415,19 +399,19 @@ class TimeRouter:
         )
 
     def replay(
-        self, keys: Int32s, times: Int64s, position: int, applied: Int64s
+        self,
+        keys: Int32s,
+        times: Int64s,
+        position: int,
+        watermark: int,  # noqa: ARG002
+        applied: Int64s,
     ) -> tuple[Int32s, Closings]:
         """See `Router.replay`."""
         pool = self._pool
-        pool.begin_turn(position)
+        Output.begin_turn(self.registers, position)
         slots = np.empty(keys.size, np.int32)
-        _replay_time(keys, times, pool.registers, pool.table, pool.heads, applied, slots)
+        _replay_time(keys, times, self.registers, pool.table, pool.heads, applied, slots)
         return slots, NO_CLOSINGS
-
-    def ids_of(self, slots: Array) -> Int64s:
-        """Ids of open panes."""
-        ids: Int64s = self._pool.table[slots, ID]
-        return ids
 
     def keys_of(self, slots: Array) -> Int32s:
         """Key ids of open panes."""
@@ -438,13 +422,13 @@ class TimeRouter:
         """Pane numbers."""
         return [self._pool.table[slots, ORDINAL]]
 
-    def snapshot_columns(self, slots: Array) -> list[Array]:
+    def snapshot(self, slots: Array) -> tuple[list[Array], Array]:
         """Pane numbers, and the number of tuples in each pane."""
-        return [self._pool.table[slots, ORDINAL], self._pool.table[slots, COUNT]]
+        return [self._pool.table[slots, ORDINAL], self._pool.table[slots, COUNT]], slots
 
-    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> Int32s:
+    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> tuple[Int32s, Array]:
         """See `Router.restore`; the clock has been set before: windows up to it are closed."""
-        pool, registers = self._pool, self._pool.registers
+        pool, registers = self._pool, self.registers
         registers[CLOSED] = registers[CLOCK]
         pool.ensure_keys(id_limit)
         self._check_stored(opened, snapshots)
@@ -453,11 +437,11 @@ class TimeRouter:
         self._panes = np.zeros((max(64, 2 * live), 4), np.int64)
         by_opening = slots[np.argsort(pool.table[slots, ID], kind="stable")]
         _restore_panes(registers, pool.table, self._panes, by_opening)
-        return slots
+        return slots, slots[opened.ids.size :]
 
     def _check_stored(self, opened: PartRows, snapshots: PartRows) -> None:
         """Refuse panes that the clock has closed, times out of range, and a pane given twice."""
-        registers = self._pool.registers
+        registers = self.registers
         size, advance, pane = (int(registers[place]) for place in (SIZE, ADVANCE, PANE))
         numbers = np.concatenate([opened.columns[0], snapshots.columns[0]])
         if numbers.size == 0:
@@ -472,7 +456,8 @@ class TimeRouter:
         if same.any() or int(last_ends.min()) <= self.clock:
             raise DamagedFrame("footprints of panes that cannot be open together")
 
-    def misfilled(self) -> Int32s:
-        """See `Router.misfilled`: an open pane has at least one tuple."""
+    def finish_replay(self) -> tuple[Array, Closings]:
+        """See `Router.finish_replay`: an open pane has at least one tuple."""
         table = self._pool.table
-        return np.flatnonzero((table[:, ID] >= 0) & (table[:, COUNT] < 1)).astype(np.int32)
+        empty = (table[:, ID] >= 0) & (table[:, COUNT] < 1)
+        return np.flatnonzero(empty).astype(np.int32), NO_CLOSINGS

@@ -1,22 +1,15 @@
-"""Tumbling count windows: the fast path, where a key has one window and a part's slot is its key.
-
-Invariant: key `k` has an open window iff `opened_at[k] >= 0`, and then `0 < count[k] < size`
-(`count[k] == 0` for a part that was restored from its opening and has not been replayed yet).
-"""
+"""Tumbling count windows: the fast path, for a key has one window at most."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from rewake.model.errors import DamagedFrame
 from rewake.operators.aggregate.accumulators import Closings
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, grown
 from rewake.operators.columns.prefetch import AHEAD, prefetch
 from rewake.operators.windows.one_per_key import KeyedRouter
-from rewake.operators.windows.routing import NO_CLOSINGS, PartRows, Routing
-
-_NOTHING = np.zeros(0, np.int64)
+from rewake.operators.windows.routing import OPEN, Routing
 
 
 @njit(cache=True, nogil=True)
@@ -55,26 +48,19 @@ def _route(keys, position, size, count, opened_at, at, parts, opened, ended):  #
     return closings, kept, ends
 
 
-@njit(cache=True, nogil=True)
-def _replay(keys, position, count, opened_at, applied, slots):  # type: ignore[no-untyped-def]
-    for i in range(keys.size):
-        key = keys[i]
-        slots[i] = -1
-        known = key >= 0 and key < opened_at.size
-        if known and opened_at[key] >= 0 and position + i > applied[key]:
-            count[key] += 1
-            slots[i] = key
-
-
 class TumblingCountRouter(KeyedRouter):
     """Routes tuples to tumbling count windows."""
 
     def __init__(self, size: int) -> None:
-        super().__init__()
-        self._size = size
+        super().__init__(size)
         self._count = np.zeros(0, np.int32)
         # Used in every turn, so that it stays in the cache; what a turn yields is copied out of it.
         self._scratch = np.zeros((4, 0), np.int64)
+
+    @property
+    def counts(self) -> Array:
+        """By key: the tuples in its window."""
+        return self._count
 
     def _grow(self, capacity: int) -> None:
         self._count = grown(self._count, capacity)
@@ -91,7 +77,7 @@ class TumblingCountRouter(KeyedRouter):
         closings, kept, ends = _route(
             keys,
             position,
-            self._size,
+            self._limit,
             self._count,
             self._opened_at,
             at,
@@ -99,7 +85,7 @@ class TumblingCountRouter(KeyedRouter):
             opened,
             ended,
         )
-        self._open += kept - ends
+        self.registers[OPEN] += kept - ends
         opened_rows = opened[:kept].copy()
         return Routing(
             slots=keys,
@@ -107,47 +93,8 @@ class TumblingCountRouter(KeyedRouter):
                 at[:closings].copy(), np.arange(closings + 1), parts[:closings].copy()
             ),
             closing_keys=(parts[:closings] >> 1).astype(np.int32),
-            closing_counts=np.full(closings, self._size, np.int64),
-            closing_ends=_NOTHING,
+            closing_counts=np.full(closings, self._limit, np.int64),
             opened_slots=keys[opened_rows],
             opened_rows=opened_rows,
             ended_ids=ended[:ends].copy(),
-            late_rows=_NOTHING,
         )
-
-    def replay(
-        self,
-        keys: Int32s,
-        times: Int64s,  # noqa: ARG002
-        position: int,
-        applied: Int64s,
-    ) -> tuple[Int32s, Closings]:
-        """See `Router.replay`."""
-        slots = np.empty(keys.size, np.int32)
-        _replay(keys, position, self._count, self._opened_at, applied, slots)
-        return slots, NO_CLOSINGS
-
-    def counts_of(self, slots: Array) -> Int64s:
-        """How many tuples windows hold."""
-        return self._count[slots].astype(np.int64)
-
-    def snapshot_columns(self, slots: Array) -> list[Array]:
-        """The number of tuples in each window."""
-        return [self._count[slots]]
-
-    def restore(self, opened: PartRows, snapshots: PartRows, id_limit: int) -> Int32s:
-        """See `Router.restore`."""
-        self._ensure(id_limit)
-        keys = np.concatenate([opened.keys, snapshots.keys])
-        self._opened_at[opened.keys] = opened.ids
-        self._opened_at[snapshots.keys] = snapshots.ids
-        if np.count_nonzero(self._opened_at >= 0) != keys.size:
-            raise DamagedFrame("two open windows of one key, where windows do not overlap")
-        self._count[snapshots.keys] = snapshots.columns[0]
-        self._open = keys.size
-        return keys
-
-    def misfilled(self) -> Int32s:
-        """See `Router.misfilled`: an open window has at least one tuple, and room for one more."""
-        impossible = (self._count < 1) | (self._count >= self._size)
-        return np.flatnonzero(impossible & (self._opened_at >= 0)).astype(np.int32)

@@ -1,7 +1,8 @@
 """Continuous eventual checkpointing as an approach to choose: which CHECKs to leave, if any.
 
-Without a policy no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  A policy is
-one of four values:
+Without a policy no CHECKs are left: cheapest to run, slowest to recover (CEC IV.A).  A query makes
+of that its promise (`graph.promised`), unless it says recover_within=None.  A policy is one of four
+values:
 
 - `RecoverWithin`: how long a crash may cost beyond the restart of a process;
 - `Targets`: how many records (Q) and tuples (U) recovery may take (CEC III.A);
@@ -21,7 +22,15 @@ from typing import Any, ClassVar, Final
 from rewake.log.frame import Frame
 from rewake.model.errors import UsageError
 from rewake.operators.stateful import StatefulOperator
-from rewake.recovery.approach import Emit, Keeper, Recovery, changed_settings, register
+from rewake.recovery.approach import (
+    Approach,
+    Emit,
+    Keeper,
+    Kept,
+    Recovery,
+    changed_settings,
+    register,
+)
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.eventual.reading import late_tuples_in
 from rewake.recovery.policies.cost_benefit import CostBenefit
@@ -55,14 +64,13 @@ _STORED: Final[Mapping[type[Policy], Mapping[str, str]]] = MappingProxyType(
 
 @register
 @dataclass(frozen=True)
-class ContinuousEventual:
+class ContinuousEventual(Approach):
     """The output log is the checkpoint; a crash never shows in the output."""
 
     name: ClassVar[str] = "cec"
     keeper: ClassVar[Keeper] = Keeper.LOG
+    retains: ClassVar[Kept] = Kept.IN_LOG
     foretells: ClassVar[bool] = True
-    repeats_turns: ClassVar[bool] = False
-    allows_cycles: ClassVar[bool] = True
 
     policy: Policy | None = None
 

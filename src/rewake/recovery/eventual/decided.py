@@ -3,7 +3,7 @@
 A bit for each position of the input tells it of the windows that opened there; there are far more
 positions than windows, but bits are small, need not be moved when there are more of them, and are
 found without searching.
-Positions further back than `_REACH` are in a hash table all the same: a window that has been open
+Positions further back than `REACH` are in a hash table all the same: a window that has been open
 for years must not take memory for each of them, and neither must a log that lies.
 """
 
@@ -18,7 +18,7 @@ from rewake.operators.columns.key_tables import IntegerTable
 __all__ = ["Decided"]
 
 # 64 MiB of bits, of which untouched ones take no memory.
-_REACH = 1 << 29
+REACH = 1 << 29
 _ALL = np.zeros(0, np.int64)
 
 
@@ -54,18 +54,18 @@ class Decided:
     """
 
     def __init__(self) -> None:
-        self._bits = np.zeros(min(1024, _REACH // 8), np.uint8)
+        self._bits = np.zeros(min(1024, REACH // 8), np.uint8)
         self._beyond = IntegerTable()
 
     def add(self, ages: Array, since: int, oldest: int, rows: Int64s = _ALL) -> int:
         """All of these are decided, or those of some rows; how many of them were not before."""
         if not ages.size:
             return 0
-        if since + oldest < _REACH:
+        if since + oldest < REACH:
             self._make_room(since + oldest)
             return int(_set(ages, rows, since, self._bits))
         chosen = ages.astype(np.int64)[rows] if rows.size else ages.astype(np.int64)
-        is_far, before = since + chosen >= _REACH, self._beyond.size
+        is_far, before = since + chosen >= REACH, self._beyond.size
         self._beyond.intern(since + chosen[is_far])
         near = chosen[~is_far]
         self._make_room(since + int(near.max(initial=-since)))
@@ -75,16 +75,16 @@ class Decided:
         """Rows of those that are not decided, in order."""
         if not ages.size:
             return _ALL
-        self._make_room(min(since + oldest, _REACH - 1))
+        self._make_room(min(since + oldest, REACH - 1))
         rows = np.empty(ages.size, np.int64)
         found = rows[: _unset(ages, since, self._bits, rows)]
-        if since + oldest < _REACH:
+        if since + oldest < REACH:
             return found
         all_ages = since + ages.astype(np.int64)
-        is_far = np.flatnonzero(all_ages >= _REACH)
+        is_far = np.flatnonzero(all_ages >= REACH)
         return np.sort(np.concatenate([found, is_far[self._beyond.find(all_ages[is_far]) < 0]]))
 
     def _make_room(self, age: int) -> None:
         if age >= 8 * self._bits.size:
             needed = capacity_for(age // 8 + 1, 2 * self._bits.size)
-            self._bits = grown(self._bits, min(needed, _REACH // 8))
+            self._bits = grown(self._bits, min(needed, REACH // 8))

@@ -40,12 +40,13 @@ from rewake.recovery.approach import (
     NOTHING,
     RESULTS_OUTPUT,
     Emit,
+    Recovery,
     Turn,
     by_port,
     rows_in,
 )
-from rewake.recovery.eventual.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.eventual.reading import Pack, construct, pack_metadata, pack_parts
+from rewake.recovery.footprint_order import FootprintOrder, Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Choice, Extent
 from rewake.recovery.promises.rates import RecoveryRates
 
@@ -56,10 +57,10 @@ __all__ = [
     "Turn",
 ]
 
-_MANY_FRAMES = 65_536
+MANY_FRAMES = 65_536
 
 
-class ContinuousEventualCheckpointing:
+class ContinuousEventualCheckpointing(Recovery):
     """One operator under CEC, driven turn by turn by a host.
 
     `emit` makes a fragment's outputs of the operator's results; without one, results go to output 0
@@ -88,7 +89,7 @@ class ContinuousEventualCheckpointing:
         self._recorded = -1
         # The record number at which each frame since the oldest needed one starts.
         self._frame_starts: deque[int] = deque()
-        self._most_frames = _MANY_FRAMES
+        self._most_frames = MANY_FRAMES
         # Start and end of turns that opened windows, where they must be replayed whole.
         self._turns: deque[tuple[int, int]] = deque()
 
@@ -171,7 +172,7 @@ class ContinuousEventualCheckpointing:
         self._frame_starts.append(first_record)
         # A host that never asks what is needed must not pay for it with memory.
         if len(self._frame_starts) > self._most_frames:
-            self._most_frames = 2 * self.frames_needed + _MANY_FRAMES
+            self._most_frames = 2 * self.frames_needed + MANY_FRAMES
             self._replay_from(self._order.oldest_time(self._recorded))
 
     def _parts(self, outcome: Outcome, checked: Int32s, t_end: int) -> list[Section]:
@@ -223,6 +224,11 @@ class ContinuousEventualCheckpointing:
         while self._turns and self._turns[0][1] <= position:
             self._turns.popleft()
         return min(position, self._turns[0][0]) if self._turns else position
+
+    @property
+    def frames_remembered(self) -> int:
+        """Of how many frames it is known where they start; never many more than are needed."""
+        return len(self._frame_starts)
 
     @property
     def frames_needed(self) -> int:

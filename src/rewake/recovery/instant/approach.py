@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,13 +43,14 @@ from rewake.operators.stateful import NO_SLOTS, Outcome, StatefulOperator
 from rewake.operators.stateless import StatelessOperator
 from rewake.recovery.approach import (
     NOTHING,
+    Approach,
     Emissions,
     Emit,
     Keeper,
+    Kept,
     Recovery,
     Turn,
     by_port,
-    changed_settings,
     register,
     rows_in,
 )
@@ -67,7 +68,7 @@ from rewake.recovery.instant.reading import (
 
 @register
 @dataclass(frozen=True)
-class Instant:
+class Instant(Approach):
     """A checkpoint of everything every so many tuples or turns; a crash never shows in the output.
 
     At least one of `every_tuples` and `every_turns` must be given; whichever is due first counts.
@@ -75,9 +76,8 @@ class Instant:
 
     name: ClassVar[str] = "instant"
     keeper: ClassVar[Keeper] = Keeper.LOG
-    foretells: ClassVar[bool] = False
+    retains: ClassVar[Kept] = Kept.IN_LOG
     repeats_turns: ClassVar[bool] = True
-    allows_cycles: ClassVar[bool] = True
 
     every_tuples: int | None = 100_000
     every_turns: int | None = None
@@ -92,15 +92,6 @@ class Instant:
                 "positive numbers"
             )
 
-    @classmethod
-    def from_settings(cls, **settings: Any) -> Instant:
-        """What has these settings."""
-        return cls(**settings)
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that are not at their default, as JSON values."""
-        return changed_settings(self)
-
     def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
         """Load the newest checkpoint, if there is one."""
         return InstantCheckpointing.recover(operator, self, frames, emit)
@@ -110,7 +101,7 @@ class Instant:
         return CheckpointMark.of(frame).late_tuples
 
 
-class InstantCheckpointing:
+class InstantCheckpointing(Recovery):
     """One operator under instant checkpoints, driven turn by turn by a host."""
 
     def __init__(self, operator: StatefulOperator, settings: Instant, emit: Emit = by_port) -> None:

@@ -8,22 +8,13 @@ worse waiting for a recovery is than running slower.  All costs are measured on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCosts:
-    """Microseconds to load a record, to replay a tuple, and to take a CHECK."""
-
-    load_us: float
-    replay_us: float
-    check_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +35,7 @@ class CostBenefit:
 
     def begin(self) -> CostBenefitPolicy:
         """A new policy, for one fragment."""
-        costs = MeasuredCosts(self.load_us, self.replay_us, self.check_us)
-        return CostBenefitPolicy(costs, patience=self.patience, period_ms=self.period_ms)
+        return CostBenefitPolicy(**asdict(self))
 
 
 class CostBenefitPolicy(CheckpointPolicy):
@@ -53,16 +43,20 @@ class CostBenefitPolicy(CheckpointPolicy):
 
     def __init__(
         self,
-        costs: MeasuredCosts,
         *,
         patience: float,
+        load_us: float,
+        replay_us: float,
+        check_us: float,
         period_ms: float = 100,
         at_most: int = 100_000,
     ) -> None:
-        if min(costs.load_us, costs.replay_us, costs.check_us) <= 0 or patience <= 0:
-            raise UsageError(f"costs and patience must be positive: {costs}, {patience}")
-        self.costs = costs
-        self._patience = patience
+        if min(load_us, replay_us, check_us, patience) <= 0:
+            raise UsageError(
+                f"costs and patience must be positive: {load_us} us to load a record, {replay_us} "
+                f"to replay a tuple, {check_us} for a CHECK, patience {patience}"
+            )
+        self._load, self._replay, self._price = patience * load_us, patience * replay_us, check_us
         self._period_ms = period_ms
         self._at_most = at_most
         self._next_ms = float("-inf")
@@ -74,8 +68,8 @@ class CostBenefitPolicy(CheckpointPolicy):
         self._next_ms = extent.now_ms + self._period_ms
         return extent.order.most_worthwhile(
             extent.position,
-            load=self._patience * self.costs.load_us,
-            replay=self._patience * self.costs.replay_us,
-            price=self.costs.check_us,
+            load=self._load,
+            replay=self._replay,
+            price=self._price,
             limit=self._at_most,
         )

@@ -8,9 +8,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import StatefulOperator
-from rewake.recovery.eventual.footprint_order import FootprintOrder
+from rewake.recovery.footprint_order import FootprintOrder
 from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import RecoveryRates
 
@@ -94,15 +95,15 @@ class Budget:
     Time is turned into a number of CHECKs by what one costs, which the host measures.
     """
 
-    def __init__(self, interval_ms: float, period_ms: float, check_cost_us: float) -> None:
-        if interval_ms <= 0 or period_ms < interval_ms or check_cost_us <= 0:
-            raise ValueError(
-                f"a budget of {interval_ms} ms every {period_ms} ms at {check_cost_us} us each "
+    def __init__(self, interval_ms: float, period_ms: float, check_us: float) -> None:
+        if interval_ms <= 0 or period_ms < interval_ms or check_us <= 0:
+            raise UsageError(
+                f"a budget of {interval_ms} ms every {period_ms} ms at {check_us} us each "
                 "cannot be kept: all must be positive, and the interval within the period"
             )
         self._interval_ms = interval_ms
         self._period_ms = period_ms
-        self.check_cost_us = check_cost_us
+        self._check_us = check_us
         self._period_start_ms = float("-inf")
         self._left = 0
 
@@ -110,7 +111,7 @@ class Budget:
         """How many CHECKs may be taken now; each period starts with a full interval."""
         if now_ms >= self._period_start_ms + self._period_ms:
             self._period_start_ms = now_ms
-            self._left = max(1, int(self._interval_ms * 1000 / self.check_cost_us))
+            self._left = max(1, int(self._interval_ms * 1000 / self._check_us))
         return self._left
 
     def spend(self, checks: int) -> None:

@@ -25,7 +25,7 @@ from rewake.model.errors import UsageError
 from rewake.model.units import duration_ns, share
 from rewake.operators.columns.arrays import Array, Int32s
 from rewake.operators.stateful import NO_SLOTS
-from rewake.recovery.eventual.footprint_order import Footprints
+from rewake.recovery.footprint_order import Footprints
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import RecoveryRates

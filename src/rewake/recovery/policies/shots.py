@@ -8,7 +8,7 @@ S = N/M shots, with each shot performed every T/S milliseconds", all in virtual 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -36,21 +36,21 @@ class Shots:
 
     def begin(self) -> ShotsPolicy:
         """A new policy, for one fragment."""
-        return ShotsPolicy(every=self.every, slow_after=self.slow_after, at_once=self.windows)
+        return ShotsPolicy(**asdict(self))
 
 
 class ShotsPolicy(CheckpointPolicy):
     """T, H and M; times in the unit of the stream's event time, or ms of the host without one."""
 
-    def __init__(self, *, every: float, slow_after: float, at_once: int) -> None:
-        if every <= 0 or slow_after < 0 or at_once < 1:
+    def __init__(self, *, every: float, slow_after: float, windows: int) -> None:
+        if every <= 0 or slow_after < 0 or windows < 1:
             raise UsageError(
-                f"shots of {at_once} windows every {every} for windows open {slow_after}: the "
+                f"shots of {windows} windows every {every} for windows open {slow_after}: the "
                 "period and the number must be positive, the threshold not negative"
             )
         self._every = every
         self._slow_after = slow_after
-        self._at_once = at_once
+        self._at_once = windows
         self._next_shot = float("-inf")
         self._round_start = float("-inf")
         self._between = every

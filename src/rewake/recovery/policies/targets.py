@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rewake.model.errors import UsageError
 from rewake.operators.columns.arrays import Int32s
@@ -34,13 +34,7 @@ class Targets:
 
     def begin(self) -> TargetsPolicy:
         """A new policy, for one fragment."""
-        return TargetsPolicy(
-            records=_NO_TARGET if self.records is None else self.records,
-            tuples=_NO_TARGET if self.tuples is None else self.tuples,
-            interval_ms=self.interval_ms,
-            period_ms=self.period_ms,
-            check_cost_us=self.check_us,
-        )
+        return TargetsPolicy(**asdict(self))
 
 
 class TargetsPolicy(CheckpointPolicy):
@@ -53,20 +47,17 @@ class TargetsPolicy(CheckpointPolicy):
     def __init__(
         self,
         *,
-        records: int,
-        tuples: int,
+        records: int | None = None,
+        tuples: int | None = None,
         interval_ms: float = 5,
         period_ms: float = 100,
-        check_cost_us: float = 0.5,
+        check_us: float = 0.5,
     ) -> None:
-        if records < 0 or tuples < 0:
+        self._records = _NO_TARGET if records is None else records
+        self._tuples = _NO_TARGET if tuples is None else tuples
+        if min(self._records, self._tuples) < 0:
             raise UsageError(f"targets cannot be negative: Q = {records}, U = {tuples}")
-        try:
-            self.budget = Budget(interval_ms, period_ms, check_cost_us)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        self._records = records
-        self._tuples = tuples
+        self.budget = Budget(interval_ms, period_ms, check_us)
 
     def checks(self, extent: Extent) -> Int32s:
         """The oldest windows that keep the targets from being met."""

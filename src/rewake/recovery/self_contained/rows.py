@@ -23,7 +23,7 @@ from rewake.model.batches import read_batch
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
 from rewake.operators.columns.arrays import Array, arrow_array, dtype_of, values_view
-from rewake.operators.stateless import plain_batch, plain_schema
+from rewake.operators.columns.plain import plain_batch, plain_schema
 from rewake.recovery.packing import estimated_bytes, pack_tightly, unpack_any
 from rewake.recovery.self_contained.frames import BatchMark, MarkedFrame
 

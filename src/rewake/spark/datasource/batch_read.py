@@ -6,8 +6,10 @@ appended while the tasks run are not in it, and a task that is repeated gives th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,7 +20,7 @@ from rewake.log.results import result_batch
 from rewake.model.errors import DamagedFrame, OutOfRange, UsageError
 from rewake.model.stream_event import TIME_LIMIT
 from rewake.recovery.packing import unpack_any
-from rewake.spark.datasource.columns import METADATA, Projection
+from rewake.spark.datasource.columns import METADATA, Projection, constant
 from rewake.spark.datasource.filters import (
     EVERYTHING,
     Bounds,
@@ -26,7 +28,7 @@ from rewake.spark.datasource.filters import (
     bounds_of,
     is_handled,
 )
-from rewake.spark.datasource.options import Positions, ReadOptions, Time, time_in
+from rewake.spark.datasource.options import Positions, ReadOptions, Time, in_unit, time_in
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.streams import Shard, stored_schema
 from rewake.spark.datasource.stretches import (
@@ -52,20 +54,6 @@ __all__ = [
     "last_time",
 ]
 
-_CONTROL: Final = {
-    "shard": pa.int32(),
-    "sequence": pa.int64(),
-    "position": pa.int64(),
-    "t_end": pa.int64(),
-    "timestamp": pa.int64(),
-    "open_windows": pa.int64(),
-    "tuples": pa.int64(),
-    "opens": pa.int64(),
-    "checks": pa.int64(),
-    "closed": pa.int64(),
-    "bytes": pa.int64(),
-    "epoch": pa.int64(),
-}
 _CONTROL_ROWS: Final = 1 << 14
 _SHARD, _POSITION, _TIME = METADATA
 
@@ -189,11 +177,14 @@ class HistoryReader(Reader):
         return positions.first, max(positions.first, positions.end)
 
     def _in_stream_unit(self, times: Bounds) -> Bounds:
-        """Dates are compared in microseconds; asked for as numbers, times are what they are."""
+        """Dates are compared in microseconds; asked for as numbers, times are what they are.
+
+        Of what Spark rounds down, the same rows are within limits that are rounded up.
+        """
         unit, shown = self.time, self.target.field(_TIME).type
         if unit is None or not (pa.types.is_timestamp(unit) and pa.types.is_timestamp(shown)):
             return times
-        first, end = (_rescaled(each, unit.unit) for each in times)
+        first, end = (None if each is None else in_unit(each, unit.unit) for each in times)
         if first is not None and unit.unit == "ns":
             first -= 999  # before 1970, what is cut off makes a time later
         return Bounds(first, end)
@@ -304,33 +295,28 @@ def _narrowed(times: Bounds, reader: LogReader) -> tuple[int | None, int | None]
     return place(times.first), place(times.end)
 
 
-def _rescaled(microseconds: int | None, unit: str) -> int | None:
-    """A limit in the stream's own unit; of what Spark rounds down, the same rows are within."""
-    if microseconds is None:
-        return None
-    if unit == "ns":
-        return microseconds * 1000
-    return -(-microseconds // {"us": 1, "ms": 1000, "s": 10**6}[unit])
-
-
 # --- control tuples --------------------------------------------------------------------------
 
 
 def control_schema() -> pa.Schema:
     """One row per frame: what its header says, and how many footprints it holds."""
-    return pa.schema(list(_CONTROL.items()))
+    return pa.schema([("shard", pa.int32()), *((name, pa.int64()) for name in _CONTROL)])
 
 
+@dataclass
 class _Frames(InputPartition):
     """The frames from sequence `first` up to but not including `end`, cut to some positions."""
 
-    def __init__(self, shard: Shard, log_id: int, first: int, end: int, stop: int) -> None:
-        super().__init__((shard, log_id, first, end, stop))
-        self.shard = shard
-        self.log_id = log_id
-        self.first = first
-        self.end = end
-        self.stop = stop
+    shard: Shard
+    log_id: int
+    first: int
+    end: int
+    stop: int | None
+
+    def has(self, frame: Frame) -> bool:
+        """Whether a frame from the first on is one of them."""
+        before = self.stop is None or frame.position < self.stop
+        return frame.sequence < self.end and before
 
 
 class ControlReader(Reader):
@@ -358,7 +344,7 @@ class ControlReader(Reader):
                 log_id, size = reader.descriptor.log_id, -(-(end - first) // pieces)
                 for begin in range(first, end, max(1, size)):
                     behind = min(begin + size, end)
-                    found.append(_Frames(shard, log_id, begin, behind, -1 if whole else stop))
+                    found.append(_Frames(shard, log_id, begin, behind, None if whole else stop))
         return found
 
     @plainly
@@ -366,43 +352,16 @@ class ControlReader(Reader):
         """The frames of one piece."""
         if not isinstance(partition, _Frames):
             return
-        projection = self.projection()
-        rows: list[tuple[Any, ...]] = []
+        projection, shard = self.projection(), partition.shard.number
         with opened(partition.shard, partition.log_id) as reader:
-            for frame in reader.frames(from_sequence=partition.first):
-                behind = 0 <= partition.stop <= frame.position
-                if frame.sequence >= partition.end or behind:
-                    break
-                rows.append(_control_row(partition.shard.number, frame, self.time))
-                if len(rows) == _CONTROL_ROWS:
-                    yield from projection.batch(_columns(rows))
-                    rows = []
-        if rows:
-            yield from projection.batch(_columns(rows))
-
-
-def _columns(rows: list[tuple[Any, ...]]) -> dict[str, pa.Array]:
-    return {
-        name: pa.array(values, kind)
-        for (name, kind), values in zip(_CONTROL.items(), zip(*rows, strict=True), strict=True)
-    }
-
-
-def _control_row(shard: int, frame: Frame, time: pa.DataType | None) -> tuple[Any, ...]:
-    return (
-        shard,
-        frame.sequence,
-        frame.position,
-        frame.t_end,
-        shown_time(frame.timestamp, time),
-        frame.open_windows,
-        frame.tuples,
-        _footprints(frame, SectionKind.OPENS),
-        _footprints(frame, SectionKind.CHECKS),
-        _footprints(frame, SectionKind.CLOSED),
-        frame.length,
-        frame.epoch,
-    )
+            frames = takewhile(partition.has, reader.frames(from_sequence=partition.first))
+            rows = ([tell(frame) for tell in _CONTROL.values()] for frame in frames)
+            while some := list(islice(rows, _CONTROL_ROWS)):
+                told = dict(zip(_CONTROL, map(list, zip(*some, strict=True)), strict=True))
+                told["timestamp"] = [shown_time(each, self.time) for each in told["timestamp"]]
+                columns = {name: pa.array(each, pa.int64()) for name, each in told.items()}
+                columns["shard"] = constant(shard, pa.int32(), len(some))
+                yield from projection.batch(columns)
 
 
 def _footprints(frame: Frame, kind: SectionKind) -> int | None:
@@ -415,3 +374,19 @@ def _footprints(frame: Frame, kind: SectionKind) -> int | None:
     except DamagedFrame:
         return None
     return int(columns[0].size) if columns else None
+
+
+# The columns of control tuples; what frames say themselves is an int64.
+_CONTROL: Final[Mapping[str, Callable[[Frame], int | None]]] = {
+    "sequence": lambda frame: frame.sequence,
+    "position": lambda frame: frame.position,
+    "t_end": lambda frame: frame.t_end,
+    "timestamp": lambda frame: frame.timestamp,
+    "open_windows": lambda frame: frame.open_windows,
+    "tuples": lambda frame: frame.tuples,
+    "opens": lambda frame: _footprints(frame, SectionKind.OPENS),
+    "checks": lambda frame: _footprints(frame, SectionKind.CHECKS),
+    "closed": lambda frame: _footprints(frame, SectionKind.CLOSED),
+    "bytes": lambda frame: frame.length,
+    "epoch": lambda frame: frame.epoch,
+}

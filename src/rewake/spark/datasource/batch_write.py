@@ -17,10 +17,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rewake.model.errors import UsageError
 from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.spark.datasource.options import write_options
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.staging import stage
 from rewake.spark.datasource.stream_write import Staged, staged_files
-from rewake.spark.datasource.write_target import committer, prepared_layout, write_options
+from rewake.spark.datasource.write_target import committer, prepared_layout
 
 __all__ = ["RewakeBatchWriter"]
 
@@ -36,7 +37,7 @@ class RewakeBatchWriter(DataSourceArrowWriter):
                 f"mode('overwrite') on the stream at {self._options.path}: what is in a stream "
                 "stays, it can only be appended to; use mode('append'), or write to a new path"
             )
-        if self._options.takeover or self._options.allow_gaps:
+        if self._options.takeover or self._options.gaps:
             raise UsageError("options takeover and gaps are for streaming writes")
         self._layout = prepared_layout(self._options, schema)
         self._identity = BatchIdentity(self._options.query_id or uuid.uuid4().bytes, 0)
@@ -57,7 +58,7 @@ class RewakeBatchWriter(DataSourceArrowWriter):
             self._identity,
             staged_files(messages),
             streaming=False,
-            keep_rows=self._options.keep_rows,
+            keep_rows=self._options.other_rows,
             remember=self._options.query_id is not None,
         )
 

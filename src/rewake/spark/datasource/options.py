@@ -1,4 +1,4 @@
-"""The options of a read, checked as a whole before anything is opened.
+"""The options of reads and writes, checked as a whole before anything is opened.
 
 What always holds: an option that is not known, or has no meaning for what is asked, is refused with
 words; none is ever ignored.  Positions count from 0, beginnings are inclusive and ends exclusive.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -31,8 +32,11 @@ __all__ = [
     "Positions",
     "ReadOptions",
     "Time",
+    "WriteOptions",
+    "in_unit",
     "read_options",
     "time_in",
+    "write_options",
 ]
 
 RESULTS: Final = "results"
@@ -48,6 +52,7 @@ Time: TypeAlias = int | datetime
 
 _UNITS: Final = {"s": 10**6, "ms": 10**3, "us": 1}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NAMESPACE: Final = uuid.UUID("6f0ce06c-8a2a-4d5e-9a55-0d0f2f0f4b52")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 
 
@@ -81,6 +86,21 @@ class ReadOptions:
     rows_per_partition: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write may be told; every field has the option's name in snake case."""
+
+    path: str
+    key: tuple[str, ...] | None = None
+    shards: int | None = None
+    time: str | None = None
+    query_id: bytes | None = None
+    takeover: bool = False
+    # Whether gaps in the numbers of batches are allowed, and rows kept that were written otherwise.
+    gaps: bool = False
+    other_rows: bool = False
+
+
 # --- values ----------------------------------------------------------------------------------
 
 
@@ -101,11 +121,24 @@ def _kind(name: str, value: str) -> str:
     return lowered
 
 
-def _flag(name: str, value: str) -> bool:
-    lowered = value.strip().lower()
-    if lowered not in ("true", "false"):
-        raise UsageError(f"{name}={value!r}; give true or false")
-    return lowered == "true"
+def _choice(positive: str, negative: str) -> Callable[[str, str], bool]:
+    """A reader of one of two words."""
+
+    def read(name: str, value: str) -> bool:
+        lowered = value.strip().lower()
+        if lowered not in (positive, negative):
+            raise UsageError(f"{name}={value!r}; give {positive} or {negative}")
+        return lowered == positive
+
+    return read
+
+
+def _identifier(name: str, value: str) -> bytes:
+    """Any text is an identifier; that of Spark's queries and of others never meet."""
+    try:
+        return uuid.UUID(value).bytes
+    except ValueError:
+        return uuid.uuid5(_NAMESPACE, _text(name, value)).bytes
 
 
 def _names(name: str, value: str) -> tuple[str, ...]:
@@ -182,11 +215,13 @@ def _starting(name: str, value: str) -> str | Positions | datetime:
     return moment
 
 
-# --- the table of options --------------------------------------------------------------------
+# --- the tables of options -------------------------------------------------------------------
 
 _EVERY_KIND: Final = frozenset({RESULTS, CONTROL, STATE})
 _ROWS: Final = frozenset({RESULTS, CONTROL})
+_RESULTS: Final = frozenset({RESULTS})
 _BATCH: Final = frozenset({Mode.BATCH})
+_STREAM: Final = frozenset({Mode.STREAM})
 _BOTH: Final = frozenset(Mode)
 
 
@@ -195,78 +230,105 @@ class _Option:
     """How an option is called and read, and with what it has a meaning."""
 
     name: str
-    field: str
     read: Callable[[str, str], Any]
     modes: frozenset[Mode] = _BOTH
     kinds: frozenset[str] = _EVERY_KIND
 
+    @property
+    def field(self) -> str:
+        """Its name in snake case."""
+        return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", self.name)
 
-_TABLE: Final = {
-    option.name.lower(): option
-    for option in (
-        _Option("path", "path", _path),
-        _Option("stream", "stream", _text),
-        _Option("kind", "kind", _kind),
-        _Option("columns", "columns", _names),
-        _Option("metadata", "metadata", _flag, kinds=frozenset({RESULTS})),
-        _Option("fromPosition", "from_position", _positions, _BATCH, _ROWS),
-        _Option("toPosition", "to_position", _positions, _BATCH, _ROWS),
-        _Option("fromTime", "from_time", _time, _BATCH, _ROWS),
-        _Option("toTime", "to_time", _time, _BATCH, _ROWS),
-        _Option("asOf", "as_of", _time, _BATCH),
-        _Option("asOfPosition", "as_of_position", _positions, _BATCH),
-        _Option("lastRows", "last_rows", _count, _BATCH, frozenset({RESULTS})),
-        _Option("startingFrom", "starting_from", _starting, frozenset({Mode.STREAM})),
-        _Option("maxRowsPerTrigger", "max_rows_per_trigger", _count, frozenset({Mode.STREAM})),
-        _Option("maxBytesPerTrigger", "max_bytes_per_trigger", _count, frozenset({Mode.STREAM})),
-        _Option("minPartitions", "min_partitions", _count, kinds=_ROWS),
-        _Option("rowsPerPartition", "rows_per_partition", _count, kinds=frozenset({RESULTS})),
-    )
-}
-_NAME_OF: Final = {option.field: option.name for option in _TABLE.values()}
-assert [each.name for each in fields(ReadOptions)] == [each.field for each in _TABLE.values()]
+
+_READING: Final = (
+    _Option("path", _path),
+    _Option("stream", _text),
+    _Option("kind", _kind),
+    _Option("columns", _names),
+    _Option("metadata", _choice("true", "false"), kinds=_RESULTS),
+    _Option("fromPosition", _positions, _BATCH, _ROWS),
+    _Option("toPosition", _positions, _BATCH, _ROWS),
+    _Option("fromTime", _time, _BATCH, _ROWS),
+    _Option("toTime", _time, _BATCH, _ROWS),
+    _Option("asOf", _time, _BATCH),
+    _Option("asOfPosition", _positions, _BATCH),
+    _Option("lastRows", _count, _BATCH, _RESULTS),
+    _Option("startingFrom", _starting, _STREAM),
+    _Option("maxRowsPerTrigger", _count, _STREAM),
+    _Option("maxBytesPerTrigger", _count, _STREAM),
+    _Option("minPartitions", _count, kinds=_ROWS),
+    _Option("rowsPerPartition", _count, kinds=_RESULTS),
+)
+_WRITING: Final = (
+    _Option("path", _path),
+    _Option("key", _names),
+    _Option("shards", _count),
+    _Option("time", _text),
+    _Option("queryId", _identifier),
+    _Option("takeover", _choice("true", "false")),
+    _Option("gaps", _choice("allow", "refuse")),
+    _Option("otherRows", _choice("keep", "refuse")),
+)
+# What Spark itself reads from the options of a streaming write.
+_OF_SPARK: Final = frozenset({"checkpointlocation"})
 
 # Two of these would each say where the stretch begins, or where it ends.
 _RIVALS: Final = (
-    ("from_position", "from_time", "last_rows"),
-    ("to_position", "to_time", "as_of", "as_of_position"),
-    ("min_partitions", "rows_per_partition"),
+    ("fromPosition", "fromTime", "lastRows"),
+    ("toPosition", "toTime", "asOf", "asOfPosition"),
+    ("minPartitions", "rowsPerPartition"),
 )
 
 
 def read_options(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     """The options of a read; without a mode, those of any mode pass."""
-    found: dict[str, Any] = {}
-    for key, value in given.items():
-        option = _TABLE.get(key.lower())
-        if option is None:
-            raise _unknown(key)
-        found[option.field] = option.read(option.name, str(value))
-    if "path" not in found:
-        raise UsageError('no path is given; write .load("path/of/the/stream")')
-    options = ReadOptions(**found)
+    found = _found(given, _READING, "", '.load("path/of/the/stream")')
+    options = ReadOptions(**{option.field: value for option, value in found.items()})
     _check_meaning(options, found, mode)
     return options
 
 
-def _unknown(key: str) -> UsageError:
-    names = [option.name for option in _TABLE.values()]
-    if key.lower() == "paths":
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a write."""
+    ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
+    how = '.save("path/of/the/stream"), or .start(...)'
+    found = _found(ours, _WRITING, " for writing", how)
+    return WriteOptions(**{option.field: value for option, value in found.items()})
+
+
+def _found(
+    given: Mapping[str, str], table: Sequence[_Option], purpose: str, how: str
+) -> dict[_Option, Any]:
+    """The values of the options that are given; one that is not known is refused."""
+    known = {option.name.lower(): option for option in table}
+    found = {}
+    for key, value in given.items():
+        option = known.get(key.lower())
+        if option is None:
+            raise _unknown(key, [each.name for each in table], purpose)
+        found[option] = option.read(option.name, str(value))
+    if known["path"] not in found:
+        raise UsageError(f"no path is given; write {how}")
+    return found
+
+
+def _unknown(key: str, names: Sequence[str], purpose: str) -> UsageError:
+    if key.lower() == "paths" and not purpose:
         return UsageError('several paths are given; read one stream at a time: .load("one path")')
     hint = did_you_mean(key, names) or "."
-    return UsageError(f"there is no option {key!r}{hint} Options: {', '.join(names)}")
+    return UsageError(f"there is no option {key!r}{purpose}{hint} Options: {', '.join(names)}")
 
 
-def _check_meaning(options: ReadOptions, found: Mapping[str, Any], mode: Mode | None) -> None:
-    for field in found:
-        option = _TABLE[_NAME_OF[field].lower()]
+def _check_meaning(options: ReadOptions, found: Iterable[_Option], mode: Mode | None) -> None:
+    for option in found:
         if mode is not None and mode not in option.modes:
             (other,) = option.modes
             raise UsageError(f"option {option.name} is for {other} reads; this is a {mode} one")
         if options.kind not in option.kinds:
             raise UsageError(f"option {option.name} has no meaning for kind={options.kind}")
+    names = {option.name for option in found}
     for rivals in _RIVALS:
-        both = [_NAME_OF[name] for name in rivals if name in found]
+        both = [name for name in rivals if name in names]
         if len(both) > 1:
             raise UsageError(f"options {' and '.join(both)} contradict each other; give one")
     if mode is Mode.STREAM and options.kind != RESULTS:
@@ -286,8 +348,11 @@ def time_in(name: str, value: Time, kind: pa.DataType | None, *, up: bool) -> in
     if kind is None or not pa.types.is_timestamp(kind):
         what = "says no unit of its time" if kind is None else "keeps time as plain numbers"
         raise UsageError(f"{name}: the stream {what}; give a whole number instead of a date")
-    microseconds = (value - _EPOCH) // timedelta(microseconds=1)
-    if kind.unit == "ns":
+    return in_unit((value - _EPOCH) // timedelta(microseconds=1), kind.unit, up=up)
+
+
+def in_unit(microseconds: int, unit: str, *, up: bool = True) -> int:
+    """A time in another unit; what lies between two becomes the later one when `up`."""
+    if unit == "ns":
         return microseconds * 1000
-    unit = _UNITS[kind.unit]
-    return -(-microseconds // unit) if up else microseconds // unit
+    return -(-microseconds // _UNITS[unit]) if up else microseconds // _UNITS[unit]

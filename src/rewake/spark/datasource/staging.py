@@ -34,7 +34,7 @@ __all__ = ["Layout", "stage"]
 PART_BYTES: Final = 4 << 20
 # Rows are gathered before they are divided among shards, so that parts are worth it.
 _GATHERED_BYTES: Final = 32 << 20
-_LARGEST_PART: Final = MAX_FRAME_BYTES - (1 << 20)
+LARGEST_PART: Final = MAX_FRAME_BYTES - (1 << 20)
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -172,9 +172,9 @@ def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _check_size(rows: pa.RecordBatch) -> None:
-    if rows.nbytes > _LARGEST_PART:
+    if rows.nbytes > LARGEST_PART:
         raise UsageError(
-            f"one row has {rows.nbytes} bytes; a frame of the log holds {_LARGEST_PART} at most: "
+            f"one row has {rows.nbytes} bytes; a frame of the log holds {LARGEST_PART} at most: "
             "keep such values elsewhere, and their addresses in the stream"
         )
 

@@ -21,14 +21,10 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from rewake.connectors.streams.manifest import StagedFile
 from rewake.model.errors import UsageError
 from rewake.node.micro_batches.next_batch import BatchIdentity
+from rewake.spark.datasource.options import WriteOptions, write_options
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.staging import stage
-from rewake.spark.datasource.write_target import (
-    WriteOptions,
-    committer,
-    prepared_layout,
-    write_options,
-)
+from rewake.spark.datasource.write_target import committer, prepared_layout
 
 __all__ = ["RewakeStreamWriter", "Staged", "staged_files"]
 
@@ -80,8 +76,8 @@ class RewakeStreamWriter(DataSourceStreamArrowWriter):
             identity,
             staged_files(messages),
             takeover=self._options.takeover,
-            allow_gaps=self._options.allow_gaps,
-            keep_rows=self._options.keep_rows,
+            allow_gaps=self._options.gaps,
+            keep_rows=self._options.other_rows,
         )
 
     @plainly

@@ -34,22 +34,21 @@ from rewake.stores.edge import local_stores
 __all__ = ["Cutting", "Part", "Places", "Stretch", "opened", "read_stretch"]
 
 # As Spark cuts files: tasks that are much smaller cost more to start than they share.
-_PARTITION_BYTES: Final = 64 << 20
+PARTITION_BYTES: Final = 64 << 20
 _MOST_PARTITIONS: Final = 1024
 _CHUNK_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 1 << 17
 _BATCH_BYTES: Final = 32 << 20
 
 
+@dataclass
 class Stretch(InputPartition):
     """The positions from `first` up to but not including `end` of one shard."""
 
-    def __init__(self, shard: Shard, log_id: int, first: int, end: int) -> None:
-        super().__init__((shard, log_id, first, end))
-        self.shard = shard
-        self.log_id = log_id
-        self.first = first
-        self.end = end
+    shard: Shard
+    log_id: int
+    first: int
+    end: int
 
 
 # --- planning --------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ class Cutting:
         """All parts, cut."""
         wanted = [part for part in parts if part.first < part.end]
         sizes = [part.places.bytes_between(part.first, part.end) for part in wanted]
-        share = max(_PARTITION_BYTES, sum(sizes) / _MOST_PARTITIONS)
+        share = max(PARTITION_BYTES, sum(sizes) / _MOST_PARTITIONS)
         if self.min_partitions is not None:
             share = min(share, sum(sizes) / self.min_partitions)
         found = []

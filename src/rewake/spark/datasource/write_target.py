@@ -1,4 +1,4 @@
-"""Where a DataFrame is written: the options of a write, and the stream they lead to.
+"""Where a DataFrame is written: the stream that the options of a write lead to.
 
 The stream is made by the first write, with the columns of the DataFrame; later ones must fit it.
 Columns are matched by name.  Whatever does not fit is refused on the driver, before a task runs.
@@ -7,9 +7,6 @@ Columns are matched by name.  Whatever does not fit is refused on the driver, be
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,94 +20,13 @@ from rewake.connectors.streams.folder import (
 )
 from rewake.log.files.layout import DESCRIPTOR
 from rewake.model.errors import LogExists, LogInUse, NotALog, SchemaMismatch, UsageError
-from rewake.model.near import did_you_mean
 from rewake.spark.datasource.columns import METADATA, arrow_schema
+from rewake.spark.datasource.options import WriteOptions
 from rewake.spark.datasource.staging import Layout
-from rewake.stores.places import local_path
 
-__all__ = ["WriteOptions", "committer", "prepared_layout", "write_options"]
+__all__ = ["committer", "prepared_layout"]
 
-_NAMES: Final = ("path", "key", "shards", "time", "queryId", "takeover", "gaps", "otherRows")
-# What Spark itself reads from the options of a streaming write.
-_OF_SPARK: Final = frozenset({"checkpointlocation"})
-_NAMESPACE: Final = uuid.UUID("6f0ce06c-8a2a-4d5e-9a55-0d0f2f0f4b52")
 _OPEN_STREAMS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """What a write may be told; every field has the option's name in snake case."""
-
-    path: str
-    key: tuple[str, ...] | None = None
-    shards: int | None = None
-    time: str | None = None
-    query_id: bytes | None = None
-    takeover: bool = False
-    allow_gaps: bool = False
-    keep_rows: bool = False
-
-
-def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options, checked; an unknown one is refused with the nearest name."""
-    options = {name.lower(): value for name, value in given.items()}
-    for name in options.keys() - {each.lower() for each in _NAMES} - _OF_SPARK:
-        hint = did_you_mean(name, _NAMES) or "."
-        raise UsageError(
-            f"there is no option {name!r} for writing{hint} Options: {', '.join(_NAMES)}"
-        )
-    if not options.get("path", "").strip():
-        raise UsageError('no path is given; write .save("path/of/the/stream"), or .start(...)')
-    return WriteOptions(
-        path=_path(options["path"]),
-        key=_columns(options.get("key")),
-        shards=_count(options.get("shards")),
-        time=options.get("time"),
-        query_id=_identifier(options.get("queryid")),
-        takeover=_choice("takeover", options.get("takeover", "false"), "true", "false"),
-        allow_gaps=_choice("gaps", options.get("gaps", "refuse"), "allow", "refuse"),
-        keep_rows=_choice("otherRows", options.get("otherrows", "refuse"), "keep", "refuse"),
-    )
-
-
-def _path(value: str) -> str:
-    return os.path.abspath(local_path(value))
-
-
-def _columns(value: str | None) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    names = tuple(each.strip() for each in value.split(","))
-    if not all(names) or len(set(names)) != len(names):
-        raise UsageError(f"key={value!r}; give each column once, separated by commas")
-    return names
-
-
-def _count(value: str | None) -> int | None:
-    if value is None:
-        return None
-    if not value.strip().isdecimal() or int(value) < 1:
-        raise UsageError(f"shards={value!r}; give a whole number of 1 or more")
-    return int(value)
-
-
-def _choice(name: str, value: str, positive: str, negative: str) -> bool:
-    lowered = value.strip().lower()
-    if lowered not in (positive, negative):
-        raise UsageError(f"{name}={value!r}; give {positive} or {negative}")
-    return lowered == positive
-
-
-def _identifier(value: str | None) -> bytes | None:
-    """Any text is an identifier; that of Spark's queries and of others never meet."""
-    if value is None:
-        return None
-    if not value.strip():
-        raise UsageError("option queryId is empty; give a text, or leave it out")
-    try:
-        return uuid.UUID(value).bytes
-    except ValueError:
-        return uuid.uuid5(_NAMESPACE, value).bytes
 
 
 # --- the stream ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rewake.model.errors import UsageError
 from rewake.operators.aggregate.functions import (
@@ -22,8 +22,7 @@ from rewake.operators.aggregate.functions import (
     listed,
 )
 from rewake.operators.aggregate.operator import AggregateSpec
-from rewake.operators.windowed import Window, WindowedSpec, windowed
-from rewake.operators.windows.specs import CountWindow, goes_by_watermarks
+from rewake.operators.windows.specs import CountWindow, Window, goes_by_watermarks
 from rewake.spark.structured.hosting import Columns, Hosting, OrderMatters, named, order_of
 from rewake.stores.places import local_path
 
@@ -72,7 +71,7 @@ def aggregate(
         avg=avg, sum=sum, min=min, max=max, first=first, last=last, stddev=stddev,
     )  # fmt: skip
     _check_slack(slack)
-    spec = windowed(
+    spec = AggregateSpec(
         listed(by),
         window,
         asked,
@@ -85,7 +84,7 @@ def aggregate(
     _check_functions(called, spec)
     return Hosting(
         spec=spec,
-        described=_described(spec),
+        described=spec.describe(),
         reads=_read_by(spec),
         at=os.path.abspath(local_path(at)),
         name=called,
@@ -98,13 +97,7 @@ def aggregate(
     ).transform()
 
 
-def _described(spec: WindowedSpec) -> dict[str, Any]:
-    """The spec as JSON values; plain aggregates are what they were before there were others."""
-    described = spec.describe()
-    return described if spec.kind == AggregateSpec.kind else described | {"kind": spec.kind}
-
-
-def _read_by(spec: WindowedSpec) -> tuple[str, ...]:
+def _read_by(spec: AggregateSpec) -> tuple[str, ...]:
     """The columns that it reads."""
     read = [*spec.by, *(each.column for each in spec.aggregates), spec.time]
     return tuple(dict.fromkeys(each for each in read if each))
@@ -118,7 +111,7 @@ def _check_slack(slack: str | int | None) -> None:
         )
 
 
-def _check_functions(name: str, spec: WindowedSpec) -> None:
+def _check_functions(name: str, spec: AggregateSpec) -> None:
     for each in spec.aggregates:
         if isinstance(each, UserDefined):
             raise UsageError(
@@ -127,7 +120,7 @@ def _check_functions(name: str, spec: WindowedSpec) -> None:
             )
 
 
-def _order(spec: WindowedSpec, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
+def _order(spec: AggregateSpec, order_by: Columns | bool | None, name: str) -> tuple[str, ...]:
     """The columns by which a batch's rows are put in order."""
     if order_by is not None:
         return order_of(order_by, name)

@@ -49,7 +49,7 @@ BLOCKS: Final = pa.schema(
     ]
 )
 # So much is gathered before it is divided: blocks should not be small when shards are many.
-_GATHERED_BYTES: Final = 4 << 20
+GATHERED_BYTES: Final = 4 << 20
 # Up to so many shards are picked out one by one, which takes less than sorting.
 _FEW_SHARDS: Final = 8
 
@@ -113,7 +113,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size >= _GATHERED_BYTES:
+        if size >= GATHERED_BYTES:
             yield _together(held)
             held, size = [], 0
     if any(batch.num_rows for batch in held):

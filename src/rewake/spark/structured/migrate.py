@@ -25,8 +25,8 @@ from rewake.net.shards.state import Description, check_place
 from rewake.node.micro_batches.shard_batches import BatchRecord
 from rewake.operators.columns.arrays import Array
 from rewake.recovery.approach import RESULTS_OUTPUT
-from rewake.recovery.migration import ShardParts, first_record, parts_of
 from rewake.recovery.self_contained.engine import SelfContained, repeat
+from rewake.recovery.self_contained.migration import ShardParts, first_record, parts_of
 from rewake.stores import LogWriter, create_log, open_log_reader, open_log_writer
 from rewake.stores.places import local_path
 

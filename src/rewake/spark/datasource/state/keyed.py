@@ -23,17 +23,15 @@ from rewake.operators.keyed.described import state_of
 from rewake.operators.keyed.parts import KeyedParts
 from rewake.operators.keyed.state import StateField
 from rewake.recovery.eventual.reading import EventualCheckpoint
-from rewake.spark.datasource.columns import constant
 from rewake.spark.datasource.state.functions import as_kind
-from rewake.spark.datasource.state.layout import footprints, free_names, key_field
-from rewake.spark.datasource.streams import Shard
+from rewake.spark.datasource.state.layout import StateLayout, key_field
 
 __all__ = ["KeyedLayout"]
 
 _MACHINE_TIME = pa.timestamp("ms", "UTC")
 
 
-class KeyedLayout:
+class KeyedLayout(StateLayout):
     """Which columns the footprints of keyed processing have, from what their log says of them."""
 
     def __init__(
@@ -47,38 +45,26 @@ class KeyedLayout:
             )
         self._state, self._given = fields, given
         self._by = list(described["by"])
-        self._keys = pa.schema([key_field(given, name) for name in self._by])
         self._timer = _timer_type(described, given)
-        timer = [] if self._timer is None else ["timer"]
-        others = ["window", "footprint", "footprint_time", *timer]
-        self.names = free_names(
-            self._keys.names, [*others, *(each.name for each in fields), "shard"]
-        )
+        timer = [] if self._timer is None else [("timer", self._timer)]
+        keys = pa.schema([key_field(given, name) for name in self._by])
+        super().__init__(keys, [*timer, *((each.name, each.kind) for each in fields)])
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the DataFrame."""
-        kinds = [*self._keys.types, pa.int64(), pa.string(), pa.int64()]
-        kinds += [] if self._timer is None else [self._timer]
-        kinds += [*(each.kind for each in self._state), pa.int32()]
-        return pa.schema(list(zip(self.names, kinds, strict=True)))
-
-    def arrays(self, checkpoint: EventualCheckpoint, shard: Shard) -> list[pa.Array]:
-        """The columns of a shard's keys: those with an OPEN first."""
+    def rows(self, checkpoint: EventualCheckpoint) -> list[pa.Array]:
+        """A row for each key."""
         parts = KeyedParts(
             self._given, self._by, self._state, refuse_nulls=False, timed=self._timer is not None
         )
         opened = parts.read(checkpoint.openings, whole=False)
         checked = parts.read(checkpoint.snapshots, whole=True)
-        slots = np.concatenate([opened.slots, checked.slots])
-        arrays = [*parts.keys_of(slots).columns, *footprints(checkpoint)]
+        arrays = self.footprints(checkpoint)
         if self._timer is not None:
             timers = np.concatenate([opened.timers, checked.timers])
             arrays.append(as_kind(pa.array(timers, mask=timers == NO_TIMER), self._timer))
         for place, field in enumerate(self._state):
             told = [batch.column(place) for _, batch in checked.states]
             arrays.append(pa.concat_arrays([pa.nulls(opened.slots.size, field.kind), *told]))
-        return [*arrays, constant(shard.number, pa.int32(), slots.size)]
+        return arrays
 
 
 def _fields(descriptor: Descriptor, described: dict[str, Any]) -> tuple[StateField, ...] | None:

@@ -7,7 +7,7 @@ an earlier time or position the same is read from the frames up to there.  In ev
     window           the position of the tuple that opened it
     footprint        'open' or 'check'
     footprint_time   the last input position that the state has seen
-    ...              what the operator keeps: see `state_windows`, `state_sessions`, `state_keyed`
+    ...              what the operator keeps: see `windows`, `sessions`, `keyed`
     shard            the shard that holds it
 
 What always holds: nothing is replayed, so a part's state is as of its footprint, not as of the end.
@@ -17,6 +17,7 @@ A log that no longer has all footprints of a moment says so with `OutOfRange`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import dropwhile
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from rewake.log.reading.reader import LogReader
 from rewake.model.errors import DamagedLog, OutOfRange, UsageError
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT
 from rewake.operators.keyed.operator import ProcessSpec
-from rewake.operators.session.operator import SessionSpec
+from rewake.operators.windows.specs import SessionWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint, construct
 from rewake.spark.datasource.batch_read import Reader, at_shard, last_time
 from rewake.spark.datasource.options import ReadOptions, time_in
@@ -53,11 +54,11 @@ def _layout(descriptor: Descriptor) -> StateLayout:
             f"log {descriptor.name!r} does not say which operator made it, so it has no state to "
             "show; kind=control shows its frames"
         )
-    match described.get("kind"):
-        case SessionSpec.kind:
-            return SessionLayout(descriptor, described, given)
-        case ProcessSpec.kind:
-            return KeyedLayout(descriptor, described, given)
+    if described.get("kind") == ProcessSpec.kind:
+        return KeyedLayout(descriptor, described, given)
+    window = described.get("window")
+    if isinstance(window, dict) and window.get("kind") == SessionWindow.kind:
+        return SessionLayout(descriptor, described, given)
     return WindowLayout(descriptor, described, given)
 
 
@@ -69,18 +70,15 @@ def state_schema(descriptor: Descriptor) -> pa.Schema:
 # --- reading ---------------------------------------------------------------------------------
 
 
+@dataclass
 class _Moment(InputPartition):
     """A shard's state before the frame `end`, as of an input position or an event time."""
 
-    def __init__(
-        self, shard: Shard, log_id: int, end: int, position: int | None, time: int | None
-    ) -> None:
-        super().__init__((shard, log_id, end, position, time))
-        self.shard = shard
-        self.log_id = log_id
-        self.end = end
-        self.position = position
-        self.time = time
+    shard: Shard
+    log_id: int
+    end: int
+    position: int | None
+    time: int | None
 
     def is_after(self, frame: Frame) -> bool:
         """Whether a frame came later."""
@@ -142,8 +140,8 @@ class StateReader(Reader):
         with opened(partition.shard, partition.log_id) as reader:
             checkpoint = _checkpoint(partition, reader)
         if checkpoint is not None and checkpoint.windows:
-            arrays = self._layout.arrays(checkpoint, partition.shard)
-            yield from self.projection().batch(dict(zip(self._layout.names, arrays, strict=True)))
+            columns = self._layout.arrays(checkpoint, partition.shard.number)
+            yield from self.projection().batch(columns)
 
 
 def _checkpoint(moment: _Moment, reader: LogReader) -> EventualCheckpoint | None:

@@ -31,29 +31,21 @@ from rewake.operators.aggregate.functions import (
     Sum,
     UserDefined,
 )
-from rewake.operators.aggregate.spec_json import windows_from_json
+from rewake.operators.aggregate.spec_json import spec_from_json
 from rewake.operators.columns.arrays import Array
-from rewake.operators.columns.byte_rows import chosen_state
+from rewake.operators.columns.byte_rows import check_state, chosen_state
 from rewake.operators.columns.values import TimeColumn
-from rewake.operators.kit.footprints import other_operator
-from rewake.operators.session.operator import SessionSpec, pane_rows
+from rewake.operators.kit.footprints import other_operator, rows_of_parts
 from rewake.operators.stateful import StoredParts
+from rewake.operators.windows.specs import SessionWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint
-from rewake.spark.datasource.columns import constant
 from rewake.spark.datasource.state.functions import (
     FunctionState,
     as_kind,
     function_states,
     one_of_each,
 )
-from rewake.spark.datasource.state.layout import (
-    KEY_COLUMNS,
-    footprints,
-    free_names,
-    key_columns,
-    key_field,
-)
-from rewake.spark.datasource.streams import Shard
+from rewake.spark.datasource.state.layout import KEY_COLUMNS, StateLayout, key_field
 
 __all__ = ["SessionLayout"]
 
@@ -62,14 +54,14 @@ __all__ = ["SessionLayout"]
 _OF_KEYS, _OF_PANES = 2, 4
 
 
-class SessionLayout:
+class SessionLayout(StateLayout):
     """Which columns the footprints of sessions have, from what their log says of them."""
 
     def __init__(
         self, descriptor: Descriptor, described: dict[str, Any], given: pa.Schema | None
     ) -> None:
-        spec = windows_from_json(described)
-        if not isinstance(spec, SessionSpec):
+        spec = spec_from_json(described)
+        if not isinstance(spec.window, SessionWindow) or spec.time is None:
             raise UsageError(f"log {descriptor.name!r} is not one of sessions")
         if given is None:
             raise SchemaMismatch(
@@ -78,7 +70,6 @@ class SessionLayout:
             )
         time = TimeColumn(given, spec.time)
         self._time, self._gap = time.kind, spec.window.in_unit(time.unit_ns)
-        self._keys = pa.schema([key_field(given, name) for name in spec.by])
         self._states = function_states(spec.aggregates, given, of_input=True)
         self._stored = [each for state in self._states for each in state.columns]
         # Only their code could make one of several.
@@ -88,32 +79,25 @@ class SessionLayout:
             if isinstance(state.function, UserDefined)
             for each in state.columns
         }
-        others = ["window", "footprint", "footprint_time", "session_start", "session_end"]
-        others += ["tuples", *(each.name for each in self._stored), "shard"]
-        self.names = free_names(self._keys.names, others)
+        kept = [("session_start", self._time), ("session_end", self._time), ("tuples", pa.int64())]
+        kept += [(each.name, each.kind) for each in self._stored]
+        super().__init__(pa.schema([key_field(given, name) for name in spec.by]), kept)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the DataFrame."""
-        kinds = [*self._keys.types, pa.int64(), pa.string(), pa.int64(), self._time, self._time]
-        kinds += [pa.int64(), *(each.kind for each in self._stored), pa.int32()]
-        return pa.schema(list(zip(self.names, kinds, strict=True)))
-
-    def arrays(self, checkpoint: EventualCheckpoint, shard: Shard) -> list[pa.Array]:
-        """The columns of a shard's sessions: those of keys with an OPEN first."""
+    def rows(self, checkpoint: EventualCheckpoint) -> list[pa.Array]:
+        """A row for each key with an OPEN, then for each session."""
         opens = checkpoint.openings.ids.size
         owners, panes = self._panes(checkpoint.snapshots)
         firsts = _first_panes(owners, panes)
         # Each row is of a key: openings have one row, the others one for each session.
         rows = pa.array(np.concatenate([np.arange(opens), opens + owners[firsts]]))
-        whole = [*key_columns(checkpoint, self._keys), *footprints(checkpoint)]
+        whole = self.footprints(checkpoint)
         arrays = [column.take(rows) for column in whole]
         sessions = self._sessions(panes, firsts)
         arrays += [pa.concat_arrays([pa.nulls(opens, each.type), each]) for each in sessions]
         # It has seen none: that is known of an OPEN.
         place = len(whole) + 2
         arrays[place] = pc.fill_null(arrays[place], 0)
-        return [*arrays, constant(shard.number, pa.int32(), len(rows))]
+        return arrays
 
     def _panes(self, parts: StoredParts) -> tuple[Array, list[Array]]:
         """Which key, counted among the CHECKs, each pane is of; and the panes' columns."""
@@ -126,7 +110,9 @@ class SessionLayout:
             rest = columns[KEY_COLUMNS + _OF_KEYS :]
             if len(rest) != width or any(column.size != total for column in of_keys):
                 raise other_operator()
-            taken, counts = pane_rows(of_keys[1], rest, rows)
+            lengths = of_keys[1]
+            check_state(rest, int(lengths.sum(dtype=np.int64)))
+            taken, counts = rows_of_parts(lengths, rows), lengths[rows]
             owners.append(np.repeat(before + np.arange(rows.size), counts))
             before += rows.size
             for kept, column in zip(found, chosen_state(rest, taken), strict=True):

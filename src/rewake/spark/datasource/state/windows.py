@@ -21,21 +21,14 @@ from rewake.operators.kit.footprints import other_operator
 from rewake.operators.stateful import StoredParts
 from rewake.operators.windows.specs import CountWindow, TimeWindow
 from rewake.recovery.eventual.reading import EventualCheckpoint
-from rewake.spark.datasource.columns import constant
 from rewake.spark.datasource.state.functions import function_states, one_of_each
-from rewake.spark.datasource.state.layout import (
-    KEY_COLUMNS,
-    footprints,
-    free_names,
-    key_columns,
-    key_field,
-)
-from rewake.spark.datasource.streams import Shard, stored_schema
+from rewake.spark.datasource.state.layout import KEY_COLUMNS, StateLayout, key_field
+from rewake.spark.datasource.streams import stored_schema
 
 __all__ = ["WindowLayout"]
 
 
-class WindowLayout:
+class WindowLayout(StateLayout):
     """Which columns the footprints of an aggregate have, from what its log says of it."""
 
     def __init__(
@@ -43,30 +36,21 @@ class WindowLayout:
     ) -> None:
         self._spec = spec_from_json(described)
         schema = stored_schema(descriptor, 0) if given is None else given
-        self._keys = pa.schema([key_field(schema, name) for name in self._spec.by])
         self._routing = _routing_columns(self._spec)
         states = function_states(self._spec.aggregates, schema, of_input=given is not None)
         self._state = [each for state in states for each in state.columns]
-        others = ["window", "footprint", "footprint_time", *self._routing]
-        others += [*(each.name for each in self._state), "shard"]
-        self.names = free_names(self._keys.names, others)
+        kept = [(name, pa.int64()) for name in self._routing]
+        kept += [(each.name, each.kind) for each in self._state]
+        super().__init__(pa.schema([key_field(schema, name) for name in self._spec.by]), kept)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the DataFrame."""
-        kinds = [*self._keys.types, pa.int64(), pa.string(), pa.int64()]
-        kinds += [pa.int64() for _ in self._routing]
-        kinds += [*(each.kind for each in self._state), pa.int32()]
-        return pa.schema(list(zip(self.names, kinds, strict=True)))
-
-    def arrays(self, checkpoint: EventualCheckpoint, shard: Shard) -> list[pa.Array]:
-        """The columns of a shard's windows: those with an OPEN first."""
+    def rows(self, checkpoint: EventualCheckpoint) -> list[pa.Array]:
+        """A row for each window, or pane."""
         opens, checks = checkpoint.openings.ids.size, checkpoint.snapshots.ids.size
         routing = len(self._routing)
         opened = _joined(checkpoint.openings, None)
         stored = sum(each.width for each in self._state)
         checked = _joined(checkpoint.snapshots, routing + stored)
-        arrays = [*key_columns(checkpoint, self._keys), *footprints(checkpoint)]
+        arrays = self.footprints(checkpoint)
         for place in range(routing):
             # An opening has all but the number of tuples, which is none.
             before = (
@@ -76,8 +60,7 @@ class WindowLayout:
             )
             after = checked[place] if checks else np.zeros(0, np.int64)
             arrays.append(pa.array(np.concatenate([before, after.astype(np.int64)])))
-        arrays += self._state_arrays(opens, checks, checked)
-        return [*arrays, constant(shard.number, pa.int32(), opens + checks)]
+        return [*arrays, *self._state_arrays(opens, checks, checked)]
 
     def _state_arrays(self, opens: int, checks: int, columns: Sequence[Array]) -> list[pa.Array]:
         """The state columns: null for openings."""

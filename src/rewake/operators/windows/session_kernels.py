@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from numba import njit
 
+from rewake.operators.windows.kernel_tables import CLOSINGS, ENDED, LATE, OPENED, PARTS, POSITION
+from rewake.operators.windows.routing import CLOCK, OPEN, OWN
+
 # Columns of the pool: the position of the pane's first tuple (-1 in a free slot), the key; of a
 # root: first and last time, tuples (0: not a root), the next session of the key; then the next pane
 # of the session, and of a root its last pane.  Eight make a cache line.
 ID, KEY, START, LAST, COUNT, OLDER, PANE, TAIL = range(8)
 WIDTH = 8
 
-# Registers: free slots, open parts, waiting sessions; the clock, and what tuples alone have told of
-# it; gap and slack; then what a turn put out.
-FREE, PARTS, WAITING, CLOCK, TOLD, GAP, SLACK = range(7)
-CLOSINGS, PANES, LATE, OPENED, ENDED, FLAGGED = range(7, 13)
-REGISTERS = 13
+# The registers of this router alone: free slots, waiting sessions, what tuples alone have told of
+# the clock, gap and slack.  What a turn put out has one more number than that of other routers.
+FREE, WAITING, TOLD, GAP, SLACK = range(OWN, OWN + 5)
+FLAGGED = POSITION
 
 # Columns of the heap.
 _END, _SLOT, _ID = range(3)
@@ -144,14 +146,14 @@ def _close(registers, pool, free, heads, closings, panes, slot, at):  # type: ig
     closings[number, CLOSING_ID] = pool[slot, ID]
     pane = slot
     while pane >= 0:
-        panes[registers[PANES]] = 2 * pane + 1
-        registers[PANES] += 1
+        panes[registers[PARTS]] = 2 * pane + 1
+        registers[PARTS] += 1
         pool[pane, ID] = -1
         pool[pane, COUNT] = 0
         free[registers[FREE]] = pane
         registers[FREE] += 1
         pane = pool[pane, PANE]
-    closings[number, CLOSING_PANES] = registers[PANES]
+    closings[number, CLOSING_PANES] = registers[PARTS]
     registers[CLOSINGS] += 1
 
 
@@ -177,7 +179,7 @@ def _advance(registers, pool, free, heads, heap, opened_at, closings, panes, end
         if heads[key] < 0:
             ended[registers[ENDED]] = opened_at[key]
             registers[ENDED] += 1
-            registers[PARTS] -= 1
+            registers[OPEN] -= 1
             opened_at[key] = -1
         elif end > registers[TOLD]:
             flagged[registers[FLAGGED]] = key
@@ -212,7 +214,7 @@ def route(  # type: ignore[no-untyped-def]  # noqa: PLR0917
                 opening_clock[key] = registers[CLOCK]
                 opened[registers[OPENED]] = i
                 registers[OPENED] += 1
-                registers[PARTS] += 1
+                registers[OPEN] += 1
         slots[i] = slot
         registers[TOLD] = max(registers[TOLD], time - registers[SLACK])
         if registers[TOLD] > registers[CLOCK]:
@@ -275,12 +277,9 @@ def replay(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def drop_all_over(registers, pool, free, heads, closings, panes, keys):  # type: ignore[no-untyped-def]
-    """Close the sessions of these keys that end at or before the clock; keys left without any."""
-    empty = 0
+    """Close the sessions of these keys that end at or before the clock."""
     for i in range(keys.size):
         drop_over(registers, pool, free, heads, closings, panes, keys[i], registers[CLOCK], 0)
-        empty += heads[keys[i]] < 0
-    return empty
 
 
 @njit(cache=True, nogil=True)

@@ -24,11 +24,11 @@ from numba import njit
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, grown
 
 # Footprints are looked at in pieces of this size when few of the oldest are wanted.
-_PIECE = 1024
-_PAGE = 16_384
-_SPARE = 65_536
+PIECE = 1024
+PAGE = 16_384
+SPARE = 65_536
 # A turn that leaves so many has a page of its own: they are not copied.
-_MANY = 4096
+MANY = 4096
 # Stands for "just before the tuple that opened it" where times are numbers.
 _OPENED = -2
 
@@ -67,7 +67,7 @@ class _Page:
     """Room for footprints, a row for each of their columns; those before `size` are there."""
 
     def __init__(self) -> None:
-        self.columns = np.empty((len(Footprints._fields), _PAGE), np.int64)
+        self.columns = np.empty((len(Footprints._fields), PAGE), np.int64)
         self.size = 0
 
     @property
@@ -163,7 +163,7 @@ class FootprintOrder:
         self._passed = 0  # footprints of the first page that are known to be dead
         self._waiting = 0  # footprints in all pages
         self._last_check = np.zeros(0, np.int64)  # by slot: record number of the last CHECK
-        self._crowded = _SPARE  # so many footprints waiting, and dead ones are looked for
+        self._crowded = SPARE  # so many footprints waiting, and dead ones are looked for
         self.records = 0
 
     # --- leaving footprints ------------------------------------------------------------------
@@ -186,7 +186,7 @@ class FootprintOrder:
 
     def _append(self, slots: Array, ids: Array, time: int) -> None:
         done, total = 0, slots.size
-        if total >= _MANY:
+        if total >= MANY:
             self._pages.append(_Turn(slots, ids, self.records, time))
             done = total
         while done < total:
@@ -233,9 +233,9 @@ class FootprintOrder:
         if self._waiting <= self._crowded:
             return
         self._oldest()
-        if self._waiting > 4 * open_parts + _SPARE:
-            self._take_over(_joined(list(self._live(_PAGE))))
-        self._crowded = self._waiting + _SPARE // 4
+        if self._waiting > 4 * open_parts + SPARE:
+            self._take_over(_joined(list(self._live(PAGE))))
+        self._crowded = self._waiting + SPARE // 4
 
     # --- looking at the head -----------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class FootprintOrder:
         taken = 0
         if limit <= 0 or self._oldest() is None:
             return np.zeros(0, np.int32)
-        for piece in self._live(_PIECE):
+        for piece in self._live(PIECE):
             extent = self.records + np.arange(taken, taken + piece.slots.size) - piece.records
             due = (extent > most_records) | (piece.times < oldest_time)
             count = min(piece.slots.size if due.all() else int(np.argmin(due)), limit - taken)
@@ -355,14 +355,14 @@ class FootprintOrder:
         Of those that are not among the `beyond` oldest.  Exact when there are no more than `size`.
         """
         every = max(self._waiting // size, 1)
-        live = _joined(list(self._live(_PAGE, every)))
+        live = _joined(list(self._live(PAGE, every)))
         ranks = np.arange(1, live.slots.size + 1, dtype=np.int64) * every
         behind = ranks > beyond
         return live.chosen(behind), ranks[behind]
 
     def _first_live(self, limit: int) -> Footprints:
         pieces, count = [], 0
-        for piece in self._live(min(max(2 * limit, _PIECE), _PAGE)):
+        for piece in self._live(min(max(2 * limit, PIECE), PAGE)):
             pieces.append(piece)
             count += piece.slots.size
             if count >= limit:
@@ -371,7 +371,7 @@ class FootprintOrder:
 
     def check_invariants(self, opened_at: Int64s) -> None:
         """Every open part has exactly one live footprint; they rise in number and time."""
-        live = list(self._live(_PIECE))
+        live = list(self._live(PIECE))
         for name in ("records", "times"):
             values = np.concatenate([np.zeros(0, np.int64), *[getattr(p, name) for p in live]])
             assert np.all(np.diff(values) >= (name == "records")), f"footprint {name} fall"
