@@ -5,8 +5,8 @@ is met by seeds that nobody has tried.  With all the time in the world (`make so
 """
 
 import pytest
-
 import strength
+
 from rewake.drill.simulation import simulate
 
 CHUNKS, PER_CHUNK = (100, 100) if strength.WHOLE else (25, 4)
