@@ -182,7 +182,7 @@ class Launched(Processes):
     """Processes that remember what they were given, so that a test can start one more."""
 
     def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
-        self.given = {task.plan.name: task for task in tasks}
+        self.given = {each.plan.name: task for task in tasks for each in task.nodes}
         super().start(tasks, driver)
 
 
