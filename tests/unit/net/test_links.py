@@ -5,17 +5,15 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
-from net_vocabulary import TOKEN, Recorder, World, world
+from net_vocabulary import TOKEN, World, world
 
 from rewake.graph.query import Query
 from rewake.net.nodes.links import Links
 from rewake.net.nodes.share import Share
-from rewake.net.wire.connection import Connection
-from rewake.net.wire.listener import Listener
 from rewake.node.channels.channels import Channels
 from rewake.node.channels.lane import Hearer
 from rewake.node.commands import Dial, HangUp, HostCommand, Tell
-from rewake.node.messages import Begins, Packet, Refused, Stop, Subscribe
+from rewake.node.messages import Begins, Refused, Stop, Subscribe
 from rewake.node.node import Node
 
 ASKING = Subscribe("items", 0, "entry", 0, 0)
@@ -118,20 +116,3 @@ def test_a_link_that_ends_by_itself_is_told_of_once(there: There) -> None:
     assert there.gone == [1]
     assert len(there.told) == 1
     assert there.links.unsent_bytes == 0
-
-
-def test_who_says_what_a_node_does_not_take_is_sent_away_and_nobody_else(there: There) -> None:
-    """Packets of a stranger; the others go on."""
-    loop, listener = there.outside.loop, Listener(TOKEN)
-    loop.listen(listener, there.links)
-    good, bad = Recorder(), Recorder()
-    lines = [Connection.connect(listener.address, TOKEN, loop.now()) for _ in range(2)]
-    for line, handler in zip(lines, (good, bad), strict=True):
-        loop.add(line, handler)
-    there.outside.until(lambda: good.connections and bad.connections)
-    lines[0].send(Subscribe("entry", 0, "client", 0, 0))
-    lines[1].send(Packet(0, 1, 1, None, b"nothing that was asked for"))
-    there.outside.until(lambda: bad.ended)
-    there.outside.rounds()
-    assert good.ended == []
-    loop.stop_listening(listener)
