@@ -15,6 +15,7 @@ from rewake.node.messages import (
     PlaceLost,
     Refused,
     Register,
+    Stop,
     Superseded,
     Welcome,
 )
@@ -180,3 +181,33 @@ def test_the_places_of_a_node_are_on_servers_of_their_own() -> None:
     assert Seat("a", 1) in {seat for each in assign(PLAN.nodes, 2) for seat in each.seats}
     with pytest.raises(UsageError, match="two places of node 'a' would be on one server"):
         assign(PLAN.nodes, 1)
+
+
+def test_what_is_said_of_a_standby_that_left_after_the_end_changes_nothing(driver: Driver) -> None:
+    """All leave when they are told to stop, in any order; the query has ended well and stays so."""
+    driver.do(driver.coordinator.stop("enough"))
+    driver.lose(2)
+    driver.vouch(1, 1, standby=2)
+    driver.lose(1)
+    driver.lose(3)
+    assert driver.ended == [None]
+    assert driver.coordinator.standbys_of("a") == {}
+
+
+def test_who_comes_where_it_ends_the_query_is_told_to_stop(driver: Driver) -> None:
+    """It supersedes where the node ran, nobody is in sync, and there is nothing to run any more."""
+    driver.register(4)
+    (error,) = driver.ended
+    assert "node 'a' is lost" in error
+    assert driver.welcomes(4) == []
+    assert isinstance(driver.told[4][-1], Stop)
+
+
+def test_who_comes_to_a_node_that_was_lost_before_is_told_to_stop() -> None:
+    """With the driver all places ended."""
+    first = Driver()
+    first.register(1)
+    again = Driver(first.coordinator.state())
+    again.register(7)
+    assert "node 'a' is lost" in again.ended[0]
+    assert [type(each) for each in again.told[7]] == [Stop]
