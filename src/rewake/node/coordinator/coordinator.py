@@ -91,7 +91,7 @@ class _Attempt:
     # Whether it holds what another attempt tells it to, and does not run the node.
     standby: bool = False
     welcomed: bool = False
-    # Until it is heard of for the first time, it loads its state.
+    # Until it is heard of for the first time with this epoch, it loads its state.
     starting: bool = True
     # Why it leaves, if it has said so.
     words: str = ""
@@ -278,6 +278,8 @@ class Coordinator:
         attempt = self._attempts[status.connection, Seat(node)]
         attempt.epoch, attempt.standby = status.epoch, False
         attempt.welcomed, attempt.awaits = False, self._version + 1
+        attempt.starting = True
+        self._detector.begins(attempt.connection)
         return [self._persist()]
 
     def _all_lost(self, node: str) -> list[CoordinatorCommand]:
@@ -364,15 +366,17 @@ class Coordinator:
         if attempt is None:
             why = Superseded(self._epoch_of(message.node), message.node)
             return self._send_away(connection, why)
-        progress = message.progress
-        attempt.starting = bool(progress.get("starting"))
+        # What was said before a promotion says nothing of the node that runs here now.
+        current = message.epoch == attempt.epoch
+        if current:
+            attempt.starting = bool(message.progress.get("starting"))
         # While one of its nodes loads, a server has no time for the others.
         starting = any(each.starting for each in self._on(connection))
         self._detector.heard(connection, now_ms, starting=starting)
-        if attempt.standby:
+        if attempt.standby or not current:
             return []
         status = self.nodes[attempt.node]
-        status.progress = progress
+        status.progress = message.progress
         self._supervision.heard(attempt.node, now_ms, status.reached)
         return self._note_log(status, message.log, now_ms)
 
