@@ -5,7 +5,7 @@ import pytest
 from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.graph.plan.servers import Seat, assign
 from rewake.model.errors import UsageError
-from rewake.node.commands import EndQuery, HangUp, Persist, Tell
+from rewake.node.commands import EndQuery, HangUp, KillServer, Persist, Tell
 from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.messages import (
     Finished,
@@ -15,6 +15,7 @@ from rewake.node.messages import (
     PlaceLost,
     Refused,
     Register,
+    Stop,
     Superseded,
     Welcome,
 )
@@ -36,6 +37,7 @@ class Driver:
         self.coordinator = Coordinator(PLAN, state)
         self.told: dict[int, list[object]] = {}
         self.ended: list[str | None] = []
+        self.killed: list[int] = []
 
     def do(self, commands) -> None:
         for command in commands:
@@ -46,6 +48,8 @@ class Driver:
                     self.do(self.coordinator.persisted(version))
                 case EndQuery(error):
                     self.ended.append(error)
+                case KillServer(_, _, connection):
+                    self.killed.append(connection)
                 case _:
                     assert isinstance(command, HangUp)
         self.coordinator.check_invariants()
@@ -56,6 +60,14 @@ class Driver:
 
     def vouch(self, connection: int, place: int, standby: int, *, epoch: int = 1) -> None:
         self.do(self.coordinator.in_sync(connection, InSync("a", epoch, place, standby)))
+
+    def beat(self, since: int, until: int, epochs: dict[int, int]) -> None:
+        """Heartbeats of node a by these connections, with these epochs, and always of node b."""
+        for now in range(since, until, 100):
+            for connection, epoch in epochs.items():
+                self.do(self.coordinator.heartbeat(connection, Heartbeat("a", epoch), now))
+            self.do(self.coordinator.heartbeat(3, Heartbeat("b", 1), now))
+            self.do(self.coordinator.tick(now))
 
     def lose(self, connection: int) -> None:
         self.do(self.coordinator.disconnected(connection))
@@ -180,3 +192,62 @@ def test_the_places_of_a_node_are_on_servers_of_their_own() -> None:
     assert Seat("a", 1) in {seat for each in assign(PLAN.nodes, 2) for seat in each.seats}
     with pytest.raises(UsageError, match="two places of node 'a' would be on one server"):
         assign(PLAN.nodes, 1)
+
+
+def test_what_is_said_of_a_standby_that_left_after_the_end_changes_nothing(driver: Driver) -> None:
+    """All leave when they are told to stop, in any order; the query has ended well and stays so."""
+    driver.do(driver.coordinator.stop("enough"))
+    driver.lose(2)
+    driver.vouch(1, 1, standby=2)
+    driver.lose(1)
+    driver.lose(3)
+    assert driver.ended == [None]
+    assert driver.coordinator.standbys_of("a") == {}
+
+
+def test_who_comes_where_it_ends_the_query_is_told_to_stop(driver: Driver) -> None:
+    """It supersedes where the node ran, nobody is in sync, and there is nothing to run any more."""
+    driver.register(4)
+    (error,) = driver.ended
+    assert "node 'a' is lost" in error
+    assert driver.welcomes(4) == []
+    assert isinstance(driver.told[4][-1], Stop)
+
+
+def test_who_comes_to_a_node_that_was_lost_before_is_told_to_stop() -> None:
+    """With the driver all places ended."""
+    first = Driver()
+    first.register(1)
+    again = Driver(first.coordinator.state())
+    again.register(7)
+    assert "node 'a' is lost" in again.ended[0]
+    assert [type(each) for each in again.told[7]] == [Stop]
+
+
+def test_what_a_standby_said_before_its_promotion_is_a_sign_of_life_only(driver: Driver) -> None:
+    """It was under way: it says nothing of the node, nor that this has begun here."""
+    driver.vouch(1, 1, standby=2)
+    driver.do(driver.coordinator.heartbeat(1, Heartbeat("a", 1, {"input_position": 7}), 1.0))
+    driver.lose(1)
+    driver.do(driver.coordinator.heartbeat(2, Heartbeat("a", 2, {"standby": True}), 1.0))
+    assert driver.coordinator.nodes["a"].progress == {"input_position": 7}
+    driver.do(driver.coordinator.heartbeat(2, Heartbeat("a", 3, {"input_position": 8}), 2.0))
+    assert driver.coordinator.nodes["a"].progress == {"input_position": 8}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_is_promoted_is_given_the_time_that_it_takes_to_begin(
+    driver: Driver, *, late: bool
+) -> None:
+    """It is rebuilt from what it holds, and says nothing meanwhile; then it must be heard again."""
+    coordinator = driver.coordinator
+    driver.beat(0, 2_000, {1: 1, 2: 2})
+    driver.vouch(1, 1, standby=2)
+    driver.lose(1)
+    if late:
+        driver.do(coordinator.heartbeat(2, Heartbeat("a", 2, {"standby": True}), 2_000.0))
+    driver.beat(2_000, 12_000, {})
+    assert driver.killed == []
+    driver.beat(12_000, 13_000, {2: 3})
+    driver.beat(13_000, 23_000, {})
+    assert driver.killed == [2]

@@ -91,7 +91,7 @@ class _Attempt:
     # Whether it holds what another attempt tells it to, and does not run the node.
     standby: bool = False
     welcomed: bool = False
-    # Until it is heard of for the first time, it loads its state.
+    # Until it is heard of for the first time with this epoch, it loads its state.
     starting: bool = True
     # Why it leaves, if it has said so.
     words: str = ""
@@ -198,8 +198,10 @@ class Coordinator:
             return [Tell(connection, Refused(reason)), HangUp(connection)]
         commands = self._supersede(message.node, status, message.place)
         standby = places > 1 and status.connection is not None
-        if places > 1 and status.begun and not standby:
-            return commands if self._over else [*commands, *self._all_lost(message.node)]
+        if places > 1 and status.begun and not standby and not self.over:
+            commands += self._all_lost(message.node)
+        if self.over:
+            return [*commands, Tell(connection, Stop("the query is over"))]
         status.epoch += 1
         if standby:
             status.standbys[message.place] = connection
@@ -246,6 +248,9 @@ class Coordinator:
         status = self.nodes[attempt.node]
         if attempt.standby:
             return self._lost_standby(status, attempt)
+        if self._over:
+            status.connection, status.finished = None, False
+            return []
         status.lost(cause)
         told = [] if quietly else self._tell_others(attempt, PeerMoved(attempt.node, None))
         several = self.plan.node(attempt.node).places > 1
@@ -255,7 +260,7 @@ class Coordinator:
         """It will never be promoted; where the node runs, nobody need wait for it."""
         del status.standbys[attempt.place]
         status.in_sync.discard(attempt.place)
-        if status.connection is None:
+        if status.connection is None or self._over:
             return []
         return [Tell(status.connection, PlaceLost(attempt.node, attempt.place, attempt.epoch))]
 
@@ -273,6 +278,8 @@ class Coordinator:
         attempt = self._attempts[status.connection, Seat(node)]
         attempt.epoch, attempt.standby = status.epoch, False
         attempt.welcomed, attempt.awaits = False, self._version + 1
+        attempt.starting = True
+        self._detector.begins(attempt.connection)
         return [self._persist()]
 
     def _all_lost(self, node: str) -> list[CoordinatorCommand]:
@@ -359,15 +366,17 @@ class Coordinator:
         if attempt is None:
             why = Superseded(self._epoch_of(message.node), message.node)
             return self._send_away(connection, why)
-        progress = message.progress
-        attempt.starting = bool(progress.get("starting"))
+        # What was said before a promotion says nothing of the node that runs here now.
+        current = message.epoch == attempt.epoch
+        if current:
+            attempt.starting = bool(message.progress.get("starting"))
         # While one of its nodes loads, a server has no time for the others.
         starting = any(each.starting for each in self._on(connection))
         self._detector.heard(connection, now_ms, starting=starting)
-        if attempt.standby:
+        if attempt.standby or not current:
             return []
         status = self.nodes[attempt.node]
-        status.progress = progress
+        status.progress = message.progress
         self._supervision.heard(attempt.node, now_ms, status.reached)
         return self._note_log(status, message.log, now_ms)
 
@@ -424,15 +433,10 @@ class Coordinator:
         commands: list[CoordinatorCommand] = []
         in_vain: list[_Attempt] = []
         for attempt in gone:
-            status = self.nodes[attempt.node]
-            if self._over:
-                if not attempt.standby:
-                    status.connection, status.finished = None, False
-                continue
             commands += self._lost(attempt, cause)
-            if attempt.standby:
+            if attempt.standby or self._over:
                 continue
-            status.words = attempt.words
+            self.nodes[attempt.node].words = attempt.words
             if attempt.welcomed and self._supervision.ended(attempt.node):
                 in_vain.append(attempt)
         if in_vain:
@@ -554,6 +558,11 @@ class Coordinator:
 
     def check_invariants(self) -> None:
         """What always holds between events."""
+        for name, status in self.nodes.items():
+            there = [status.connection, *status.standbys.values()]
+            known = all(each is None or (each, Seat(name)) in self._attempts for each in there)
+            assert known, "a connection without an attempt"
+            assert status.in_sync <= status.standbys.keys(), "in sync, and not there"
         for (connection, _), attempt in self._attempts.items():
             status = self.nodes[attempt.node]
             if attempt.standby:

@@ -106,6 +106,10 @@ class FailureDetector:
         """It has come, or registers one more node; it is heard of when that is loaded."""
         self._signs[connection] = _Signs(server, self._clock.at(now_ms))
 
+    def begins(self, connection: int) -> None:
+        """One of its nodes is to run here, which only stood by: it is loaded first."""
+        self._signs[connection].starting = True
+
     def heard(self, connection: int, now_ms: float, *, starting: bool = False) -> None:
         """A heartbeat of any of its nodes; `starting`: one of them has not begun yet."""
         signs = self._signs.get(connection)
