@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from net_vocabulary import TOKEN, Recorder, World, world
+from net_vocabulary import TOKEN, Building, Recorder, World, world
 
 from rewake.graph.query import Query
 from rewake.net.nodes.links import Links
+from rewake.net.nodes.share import Share
 from rewake.net.wire.connection import Connection
 from rewake.net.wire.listener import Listener
 from rewake.node.channels.channels import Channels
+from rewake.node.channels.reception import Reception
 from rewake.node.commands import Dial, HangUp, HostCommand, Tell
 from rewake.node.messages import Begins, Packet, Refused, Stop, Subscribe
 from rewake.node.node import Node
+from rewake.node.whereabouts import Whereabouts
 
 ASKING = Subscribe("items", 0, "entry", 0, 0)
 
@@ -30,7 +34,10 @@ class There:
         self.gone: list[int] = []
         self.told: list[tuple[str, list[HostCommand]]] = []
         self.links = Links(
-            Channels(node, {}, count(100)), outside.loop, TOKEN, self.perform, self.gone.append
+            Channels(node, Whereabouts(), count(100)),
+            Share(Building(outside.loop)),
+            self.perform,
+            self.gone.append,
         )
 
     def perform(self, event: str, commands: Sequence[HostCommand]) -> None:
@@ -102,7 +109,12 @@ def test_a_link_that_ends_by_itself_is_told_of_once(there: There) -> None:
 def test_who_says_what_a_node_does_not_take_is_sent_away_and_nobody_else(there: There) -> None:
     """Packets of a stranger; the others go on."""
     loop, listener = there.outside.loop, Listener(TOKEN)
-    loop.listen(listener, there.links)
+
+    def refuse(line: Any, why: Refused) -> None:
+        line.send(why)
+        line.finish(loop.now())
+
+    loop.listen(listener, Reception(("entry",), lambda _, *said: there.links.admit(*said), refuse))
     good, bad = Recorder(), Recorder()
     lines = [Connection.connect(listener.address, TOKEN, loop.now()) for _ in range(2)]
     for line, handler in zip(lines, (good, bad), strict=True):
