@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from rewake.model.errors import OperatingFault, Unavailable
 from rewake.net.nodes.host import NodeHost
 from rewake.net.nodes.share import Share
 from rewake.net.nodes.task import NodeTask, ServerTask
-from rewake.net.servers.server import Server
+from rewake.net.servers.server import run_server
 from rewake.node.channels.lane import lane
-from rewake.node.messages import Follow, Heartbeat, Peer, Refused, Welcome
+from rewake.node.messages import Failed, Follow, Heartbeat, Peer, Refused, Register, Stop, Welcome
 from rewake.operators.windows.specs import count_window
 
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -171,30 +170,66 @@ class Broken(Mirrored):
         raise OperatingFault("no memory to stand by")
 
 
-def server_of(folder: Path, *plans: NodePlan) -> closing[Server]:
-    """It has not called its coordinator."""
-    return closing(Server(ServerTask("s", tuple(task(folder, each) for each in plans))))
+class Run:
+    """A server of these nodes in a thread; `outside` is its coordinator."""
+
+    def __init__(self, folder: Path, outside: World, *plans: NodePlan) -> None:
+        tasks = [task(folder, each) for each in plans]
+        there = outside.listener.address
+        self._task = ServerTask("s", tuple(replace(each, coordinator=there) for each in tasks))
+        self._outside = outside
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self.hears(Register, len(plans))
+
+    def _run(self) -> None:
+        try:
+            run_server(self._task)
+        except OperatingFault as error:
+            self._error = error
+
+    def hears(self, kind: type, number: int = 1) -> list[Any]:
+        """So many nodes have said something of this kind."""
+
+        def heard() -> dict[str, Any]:
+            said = self._outside.server.messages
+            return {each.node: each for each in said if isinstance(each, kind)}
+
+        self._outside.until(lambda: len(heard()) >= number)
+        return list(heard().values())
+
+    def tell(self, *messages: Any) -> None:
+        for each in messages:
+            self._outside.server.connections[0].send(each)
+
+    def ends(self) -> str:
+        """What it ended with."""
+        self._outside.until(lambda: not self._thread.is_alive())
+        return str(self._error)
 
 
-def test_what_fails_when_a_node_is_welcomed_is_that_nodes_doing(tmp_path: Path) -> None:
+def test_what_fails_when_a_node_is_welcomed_is_that_nodes_doing(
+    tmp_path: Path, outside: World
+) -> None:
     """Not of the first that its server happens to host."""
     broken = replace(planned(approach=Mirrored()), approach=object.__new__(Broken))
-    with server_of(tmp_path, planned("entry"), broken) as server:
-        with pytest.raises(OperatingFault):
-            server.received(None, [Welcome("counts", 3, standby=True)])  # type: ignore[arg-type]
-        assert server._failed().name == "counts"
+    run = Run(tmp_path, outside, planned("entry"), broken)
+    run.tell(Welcome("counts", 3, standby=True))
+    assert run.hears(Failed) == [Failed("counts", 3, "no memory to stand by", fatal=False)]
+    assert run.ends() == "no memory to stand by"
 
 
-def test_one_node_that_cannot_leave_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+def test_one_node_that_cannot_leave_does_not_keep_the_others_from_it(
+    tmp_path: Path, outside: World
+) -> None:
     """What they have open is closed all the same, and the error is told."""
     sinks = Aloof(broken=True), Aloof()
     plans = [waiting(name, sink, Aloof()) for name, sink in zip("ab", sinks, strict=True)]
-    with server_of(tmp_path, *plans) as server:
-        hosts = list(server._hosts.values())
-        for host in hosts:
-            host.welcomed(Welcome(host.name, 1))
-            host.step()
-        with pytest.raises(OperatingFault, match="the disk is gone"):
-            server._leave(hosts)
-        assert [each.closed for each in sinks] == [1, 1]
-        assert server._failed().name == "a"
+    run = Run(tmp_path, outside, *plans)
+    run.tell(Welcome("a", 1), Welcome("b", 1))
+    run.hears(Heartbeat, 2)
+    run.tell(Stop("enough"))
+    assert run.hears(Failed) == [Failed("a", 1, "the disk is gone", fatal=False)]
+    assert run.ends() == "the disk is gone"
+    assert [each.closed for each in sinks] == [1, 1]
