@@ -188,7 +188,7 @@ class StaysWithTheDead(Channels):
     """Does not hear that an upstream runs elsewhere."""
 
     def moved(self, name: str, peer: Peer | None) -> Sequence[HostCommand]:
-        return [] if name in self._peers else super().moved(name, peer)
+        return [] if name in self._others.peers else super().moved(name, peer)
 
 
 class ForgetsEpochs(Coordinator):

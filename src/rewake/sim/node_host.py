@@ -53,6 +53,7 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 from rewake.node.standing_by import StandingBy
+from rewake.node.whereabouts import Whereabouts
 from rewake.recovery.approach import Kept
 from rewake.recovery.driven import LogSoFar, Say, Vouch, Wake
 from rewake.sim.disk import TimedLog
@@ -98,7 +99,7 @@ class NodeHost:
         self.log: TimedLog | None = None
         self._known: LogRecord | None = None
         self._origins: dict[str, Any] | None = None
-        self._peers: dict[str, Peer] = {}
+        self._others = Whereabouts()
         self._channels: Channels | None = None
         # While it stands by; then what it held.
         self._standing: StandingBy | None = None
@@ -139,13 +140,13 @@ class NodeHost:
         self.epoch = message.epoch
         self._known = message.log
         self.cluster.archive.welcomed(self.plan.name, message.epoch)
-        self._peers = dict(message.peers)
+        self._others.welcomed(message.peers)
         self.say(f"has epoch {message.epoch}{', to stand by' if message.standby else ''}")
         if first:
             self._heartbeat()
         if message.standby:
             place = self.cluster.places[self.server.machine][self.plan.name]
-            self._standing = StandingBy(self.plan, place, self.epoch, self._peers, count(1))
+            self._standing = StandingBy(self.plan, place, self.epoch, message.peers, count(1))
             self._stand(self._standing.start())
             return
         if self._standing is not None:
@@ -193,7 +194,7 @@ class NodeHost:
 
     def _begin(self, node: Node) -> None:
         self.node = node
-        self._channels = self.cluster.kinds.channels(node, self._peers, count(1))
+        self._channels = self.cluster.kinds.channels(node, self._others, count(1))
         for number, each in enumerate(self.plan.inputs):
             if each.source is not None:
                 self._sources[number] = each.source.open(self.plan.shard, self.plan.shards)
@@ -387,6 +388,8 @@ class NodeHost:
         channels = self._channels
         if channels is not None:
             self._do(f"place {place} is lost", lambda: channels.place_lost(place, epoch))
+        else:
+            self._others.place_lost(place, epoch)
 
     # --- standing by -------------------------------------------------------------------------
 
@@ -535,8 +538,8 @@ class NodeHost:
             self._stand(self._standing.moved(name, peer))
         elif channels is not None:
             self._do(f"{name} is {peer}", lambda: channels.moved(name, peer))
-        elif peer is not None:
-            self._peers[name] = peer
+        else:
+            self._others.moved(name, peer)
 
 
 def _brief(value: object) -> str:

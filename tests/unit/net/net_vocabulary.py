@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rewake.net.wire.authentication import Token
 from rewake.net.wire.codec import (
@@ -18,6 +19,7 @@ from rewake.net.wire.connection import Connection
 from rewake.net.wire.decoder import Decoder
 from rewake.net.wire.listener import Listener
 from rewake.net.wire.loop import Loop
+from rewake.node.channels.reception import Reception
 from rewake.node.messages import (
     Ack,
     Begins,
@@ -190,6 +192,23 @@ class World:
         self.loop.stop_listening(self.listener)
         for each in (self.loop, *self._apart):
             each.close()
+
+
+class Building:
+    """A server as far as a node's share matters; what is said to the coordinator is kept."""
+
+    def __init__(self, loop: Loop | None = None) -> None:
+        self.loop = loop or Loop()
+        self.token = TOKEN
+        self.address = ("127.0.0.1", 1)
+        self.reception: Reception[Any] = Reception((), self._never, self._never)
+        self.told: list[Any] = []
+        self.open: list[str] = []
+        self.tell = self.told.append
+        self.opened = self.open.append
+
+    def _never(self, *_arguments: Any) -> None:
+        raise AssertionError("nobody comes")
 
 
 @contextmanager

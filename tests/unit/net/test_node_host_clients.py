@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from log_vocabulary import sample_turn
+from net_vocabulary import TOKEN, Building
 
 from rewake.graph.query import Query
 from rewake.model.errors import UsageError
@@ -20,12 +21,9 @@ from rewake.net.nodes.links import Links
 from rewake.net.nodes.log import LIMITS, NodeLog
 from rewake.net.nodes.read_back import ReadBack
 from rewake.net.nodes.share import Share
-from rewake.net.wire.authentication import TOKEN_BYTES, Token
-from rewake.net.wire.loop import Loop
 from rewake.node.channels.channels import Channels
 from rewake.node.channels.packets import packet_of
 from rewake.node.channels.producers import MOST_WINDOW_BYTES
-from rewake.node.channels.reception import Reception
 from rewake.node.commands import (
     Answer,
     Append,
@@ -38,6 +36,7 @@ from rewake.node.commands import (
 )
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node
+from rewake.node.whereabouts import Whereabouts
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -82,21 +81,6 @@ def packet(first: int, last: int) -> Packet:
     return packet_of(StreamEvent(first, pa.record_batch({"k": list(range(first, last))}, SCHEMA)))
 
 
-class Building:
-    """A server of which nobody has heard."""
-
-    def __init__(self) -> None:
-        self.loop = Loop()
-        self.token = Token(bytes(TOKEN_BYTES))
-        self.address = ("127.0.0.1", 1)
-        self.reception: Reception[Any] = Reception((), self.never, self.never)
-
-    def never(self, *_arguments: Any) -> None:
-        raise AssertionError("nobody comes")
-
-    tell = opened = never
-
-
 class Host:
     """A node and its links; what it appends is durable when a test says so."""
 
@@ -108,7 +92,7 @@ class Host:
         )
         self.node = Node.recover(entry(), 1, **ends)
         self.read_back = ReadBack(self.node, log, self.perform)
-        self.channels = Channels(self.node, {}, count(1))
+        self.channels = Channels(self.node, Whereabouts(), count(1))
         share = Share(Building())
         self.links = Links(self.channels, share, self.perform, self.read_back.forget)
         self.frames = 0
@@ -291,7 +275,7 @@ def trimmed(folder: Path) -> NodeLog:
 @pytest.mark.parametrize("begin", [-1, 2**62, 2**63, 2**64, 1.5, True, "lates", None, [0, 1], ""])
 def test_a_position_that_no_stream_has_is_refused_when_it_is_asked_for(begin: Any) -> None:
     """A node would hang up on it, and whoever reads would ask again for ever."""
-    endpoint = Endpoint(("127.0.0.1", 1), Token(bytes(TOKEN_BYTES)))
+    endpoint = Endpoint(("127.0.0.1", 1), TOKEN)
     with pytest.raises(UsageError, match=r"stream 's': begin=.* give .*position"):
         Subscription(endpoint, "s", SCHEMA, begin=begin)
     Subscription(endpoint, "s", SCHEMA, begin=2**62 - 1).close()

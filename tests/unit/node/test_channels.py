@@ -14,6 +14,7 @@ from rewake.node.channels.packets import packet_of
 from rewake.node.commands import Answer, Connect, Dial, Disconnect, HangUp, Rest, Tell
 from rewake.node.messages import Ack, Begins, Packet, Peek, Peer, Produce, Refused, Subscribe
 from rewake.node.node import Node
+from rewake.node.whereabouts import Whereabouts
 from rewake.operators.windows.specs import count_window
 
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -33,7 +34,7 @@ class Host:
         entry = query.entry("entry", SCHEMA)
         entry.aggregate(by="k", window=count_window(2), count=True, name="counts").to_stream("c")
         self.node = Node.recover(query.plan().node(name), 3)
-        self.channels = Channels(self.node, peers or {}, count(1))
+        self.channels = Channels(self.node, Whereabouts(peers), count(1))
         self.dialled: list[tuple[int, Any, Subscribe]] = []
         self.told: dict[int, list[Any]] = {}
         self.ended: list[int] = []
@@ -240,6 +241,6 @@ def test_links_of_one_host_never_share_a_number() -> None:
     """Whoever opens them, and of whichever node they are."""
     numbers = count(1)
     host = Host(peers={"entry": Peer(HERE, 1)})
-    other = Channels(host.node, {}, numbers)
-    own = [Channels(host.node, {}, numbers).accept(), other.accept(), other.accept()]
+    other = Channels(host.node, Whereabouts(), numbers)
+    own = [Channels(host.node, Whereabouts(), numbers).accept(), other.accept(), other.accept()]
     assert own == [1, 2, 3]

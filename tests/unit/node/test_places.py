@@ -35,6 +35,7 @@ from rewake.node.messages import (
 )
 from rewake.node.node import Node
 from rewake.node.standing_by import StandingBy
+from rewake.node.whereabouts import Whereabouts
 from rewake.operators.aggregate.functions import Sum
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.fragment import FragmentProgram
@@ -92,7 +93,7 @@ class World:
     def run_node(self, past: LogSoFar) -> None:
         self.epoch = next(self.epochs)
         self.node = Node(PLAN, self.epoch, past, limits=NodeLimits(turns_per_trim=1))
-        self.channels = Channels(self.node, {}, count(1))
+        self.channels = Channels(self.node, Whereabouts(), count(1))
         self.to_node: list[tuple[int, object]] = []
         self.to_standby: list[object] = []
         self.at, self.waking = 0, False
@@ -278,6 +279,24 @@ def test_an_attempt_that_was_given_up_cannot_come_back():
     world.channels.place_lost(1, world.standby.epoch)
     (answer,) = world.channels.received(world.link, Follow("sums", 1, world.standby.epoch))
     assert answer.message.fenced
+
+
+def test_what_is_said_before_a_node_is_open_is_known_when_it_is():
+    """A place was lost while the promoted node opened: its attempt has come, and is not heard."""
+    others = Whereabouts({"sums": Peer(ADDRESS, 1)})
+    others.place_lost(1, 7)
+    others.place_lost(1, 6)
+    others.welcomed({"up": Peer(ADDRESS, 2)})
+    others.moved("up", None)
+    channels = Channels(Node(PLAN, 8), others, count(1))
+    for epoch in (6, 7):
+        (answer,) = channels.received(channels.accept(), Follow("sums", 1, epoch))
+        assert answer.message.fenced
+    assert not any(
+        isinstance(each, Answer)
+        for each in channels.received(channels.accept(), Follow("sums", 1, 9))
+    )
+    assert others.peers == {}
 
 
 def test_a_place_that_the_plan_does_not_have_is_sent_away():

@@ -25,6 +25,7 @@ from rewake.net.nodes.share import Line, Share
 from rewake.net.nodes.standing import Standing
 from rewake.net.nodes.task import NodeTask
 from rewake.node.messages import Peer, Welcome
+from rewake.node.whereabouts import Whereabouts
 
 __all__ = ["NodeHost"]
 
@@ -43,7 +44,7 @@ class NodeHost:
         self.points = KillPoints(self.name, task.faults, Path(task.folder))
         self._recovery = OwnRecovery(Path(task.folder), self.name)
         self.epoch = 0
-        self._peers: dict[str, Peer] = {}
+        self._others = Whereabouts()
         self._standing: Standing | None = None
         self._opening: Opening | None = None
         self._serving: Serving | None = None
@@ -58,7 +59,7 @@ class NodeHost:
     def welcomed(self, message: Welcome) -> None:
         """Here is its epoch, to stand by or to run the node; the latter may come later."""
         self.epoch = message.epoch
-        self._peers = dict(message.peers)
+        self._others.welcomed(message.peers)
         if message.standby:
             self._standing = Standing(self._task, message, self.share)
             self._standing.start()
@@ -75,13 +76,15 @@ class NodeHost:
             self._serving.moved(name, peer)
         elif self._standing is not None:
             self._standing.moved(name, peer)
-        elif peer is not None:
-            self._peers[name] = peer
+        else:
+            self._others.moved(name, peer)
 
     def place_lost(self, place: int, epoch: int) -> None:
         """An attempt that stood by is gone for good."""
         if self._serving is not None:
             self._serving.place_lost(place, epoch)
+        else:
+            self._others.place_lost(place, epoch)
 
     def superseded(self, epoch: int) -> None:
         """A later attempt has been given an epoch."""
@@ -103,7 +106,7 @@ class NodeHost:
     def _begin(self, opened: Opened) -> None:
         self._opening = None
         self._serving = Serving(
-            self._task, opened, self._peers, self.share, self.points, self._recovery
+            self._task, opened, self._others, self.share, self.points, self._recovery
         )
         self._serving.start()
         self.share.opened(self.name)
@@ -137,3 +140,5 @@ class NodeHost:
         """Make durable what there is, close, and say nothing more but how far that is."""
         if self._serving is not None:
             self._serving.leave()
+        elif self._opening is not None:
+            self._opening.close()

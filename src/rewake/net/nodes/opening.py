@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +74,8 @@ class Opening:
         self._recovery = recovery
         self._on_durable = on_durable
         self._opened: Opened | None = None
+        # What is open, until it is handed over.
+        self._open = ExitStack()
         # What it waits for since there was no room for its log.
         self._roomless: StorageFull | None = None
         self._waits_until = float("-inf")
@@ -131,6 +134,7 @@ class Opening:
         log = NodeLog(
             self._log_folder, plan, task.fingerprint, self._welcome.epoch, on_durable, known, former
         )
+        self._open.callback(log.close)
         self._points.hit("recovery.after_fencing")
         return log
 
@@ -141,7 +145,9 @@ class Opening:
     def _open_sources(self, opened: Opened) -> None:
         for channel, each in enumerate(self._plan.inputs):
             if each.source is not None:
-                opened.sources[channel] = each.source.open(self._plan.shard, self._plan.shards)
+                source = each.source.open(self._plan.shard, self._plan.shards)
+                opened.sources[channel] = source
+                self._open.callback(source.close)
 
     def _find_sink(self, opened: Opened) -> bool:
         """Whether it can be seen how far the sink is, and whose; True without one."""
@@ -149,12 +155,17 @@ class Opening:
             return True
         if opened.sink is None:
             opened.sink = NodeSink(self._plan, self._task.folder, opened.origins)
+            self._open.callback(opened.sink.close)
         try:
             opened.found = opened.sink.find()
         except (StorageFull, Unavailable) as error:
             self._wait_for(error)
             return False
         return True
+
+    def close(self) -> None:
+        """Its server leaves before all is there: give back what was opened."""
+        self._open.close()
 
     def _await_room(self, error: StorageFull) -> None:
         if has_room(self._log_folder):

@@ -7,7 +7,7 @@ of a node that has left, nothing more is performed.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -47,6 +47,7 @@ from rewake.node.commands import (
 from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.load import Load
 from rewake.node.messages import Ack, Finished, Heartbeat, Peer
+from rewake.node.whereabouts import Whereabouts
 from rewake.recovery.driven import Say, Vouch, Wake
 
 __all__ = ["Serving"]
@@ -67,7 +68,7 @@ class Serving:
         self,
         task: NodeTask,
         opened: Opened,
-        peers: Mapping[str, Peer],
+        others: Whereabouts,
         share: Share,
         points: KillPoints,
         recovery: OwnRecovery,
@@ -90,7 +91,7 @@ class Serving:
         # What still arrives changes nothing.
         self._left = False
         self._load = Load()
-        self._channels = Channels(node, peers, count(1))
+        self._channels = Channels(node, others, count(1))
         self._read_back = ReadBack(node, self._log, self._perform)
         self.links = Links(self._channels, share, self._perform, self._read_back.forget)
 
@@ -200,6 +201,8 @@ class Serving:
             self._recovery.timings["resumed_at"] = time.monotonic()
 
     def _heartbeat(self) -> None:
+        if self._left:
+            return
         self._tell_progress()
         self._perform("tick", self._node.tick(time.monotonic() * 1e3))
         self._recovery.look_around()

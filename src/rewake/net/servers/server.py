@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from typing import Any, Final
 
 from rewake.model.errors import (
@@ -100,8 +101,9 @@ class Server:
         deadline = self.loop.now() + _LINGER_SECONDS
         while self._lingers(hosts) and self.loop.now() < deadline:
             self.loop.run_once(0.01)
-        for host in hosts:
-            host.share.answer_for(host.leave)
+        with ExitStack() as leaving:  # whatever one of them meets: processes may be used again
+            for host in reversed(hosts):
+                leaving.callback(host.share.answer_for, host.leave)
         self._hang_up()
 
     def _lingers(self, hosts: list[NodeHost]) -> bool:
@@ -153,7 +155,8 @@ class Server:
         for message in messages:
             match message:
                 case Welcome(name):
-                    self._hosts[name].welcomed(message)
+                    host = self._hosts[name]
+                    host.share.answer_for(host.welcomed, message)
                 case PeerMoved(name, peer):
                     for host in self._hosts.values():
                         host.share.answer_for(host.moved, name, peer)

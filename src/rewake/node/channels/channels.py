@@ -16,7 +16,7 @@ allow is sent away, and nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -47,6 +47,7 @@ from rewake.node.messages import (
     Words,
 )
 from rewake.node.node import Node
+from rewake.node.whereabouts import Whereabouts
 from rewake.recovery.driven import Say, Vouch
 
 __all__ = ["Channels"]
@@ -80,10 +81,10 @@ class _Channel:
 class Channels:
     """All links of one attempt of a node; `numbers` are shared by whoever shares a host."""
 
-    def __init__(self, node: Node, peers: Mapping[str, Peer], numbers: Iterator[int]) -> None:
+    def __init__(self, node: Node, others: Whereabouts, numbers: Iterator[int]) -> None:
         self.node = node
         self._numbers = numbers
-        self._peers = dict(peers)
+        self._others = others
         self._channels = {
             number: _Channel(number, each.upstream, each.output)
             for number, each in enumerate(node.plan.inputs)
@@ -92,7 +93,7 @@ class Channels:
         self._channel_of: dict[int, _Channel] = {}
         # Of the links that others have opened.
         self._roles: dict[int, _Role] = {}
-        self._followers = Followers(node)
+        self._followers = Followers(node, others)
 
     # --- what the node asks for --------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class Channels:
 
     def _dial(self, channel: _Channel) -> Sequence[LinkCommand]:
         """Subscribe if that is wanted, not done yet, and known where."""
-        peer = self._peers.get(channel.upstream)
+        peer = self._others.peers.get(channel.upstream)
         if channel.wanted is None or channel.link is not None or peer is None:
             return []
         channel.link = next(self._numbers)
@@ -154,13 +155,8 @@ class Channels:
 
     def moved(self, name: str, peer: Peer | None) -> Sequence[HostCommand]:
         """An upstream runs elsewhere now, or is lost."""
-        known = self._peers.get(name)
-        if peer is None:
-            self._peers.pop(name, None)
+        if not self._others.moved(name, peer):
             return []
-        if known is not None and peer.epoch <= known.epoch:
-            return []
-        self._peers[name] = peer
         commands: list[HostCommand] = []
         for channel in self._channels.values():
             if channel.upstream != name:

@@ -13,6 +13,7 @@ from rewake.model.errors import BadPeer
 from rewake.node.commands import Announce, Answer, Disconnect, HostCommand, LinkCommand, Tell
 from rewake.node.messages import Follow, InSync, Refused, Words
 from rewake.node.node import Node
+from rewake.node.whereabouts import Whereabouts
 from rewake.recovery.driven import Say, Vouch
 
 __all__ = ["Followers"]
@@ -21,12 +22,12 @@ __all__ = ["Followers"]
 class Followers:
     """Those who stand by one attempt of a node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, others: Whereabouts) -> None:
         self._node = node
+        self._others = others
         self._links: dict[int, int] = {}  # by place
-        # By place: the latest attempt that has connected, and the latest that is lost.
+        # By place: the latest attempt that has connected.
         self._epochs: dict[int, int] = {}
-        self._lost: dict[int, int] = {}
 
     # --- what the node asks for --------------------------------------------------------------
 
@@ -48,13 +49,13 @@ class Followers:
         if not 0 <= place < self._node.plan.places:
             raise BadPeer(f"node {self._node.plan.name!r} has no place {place} to stand by")
         known = self._epochs.get(place, 0)
-        if epoch < known or epoch <= self._lost.get(place, 0):
+        if epoch < known or self._others.is_lost(place, epoch):
             return [Answer(link, Refused(f"epoch {epoch} was superseded", fenced=True))]
         earlier = self._links.get(place)
         commands: list[HostCommand] = []
         if earlier is not None:
             commands.append(Disconnect(earlier))
-        if known < epoch and known > self._lost.get(place, 0):
+        if known < epoch and not self._others.is_lost(place, known):
             # Its predecessor was given up before it was given an epoch; that word is on its way.
             commands += self._node.left(place)
         self._links[place], self._epochs[place] = link, epoch
@@ -78,7 +79,7 @@ class Followers:
 
     def lost(self, place: int, epoch: int) -> Sequence[HostCommand]:
         """An attempt at a place is gone for good."""
-        self._lost[place] = max(epoch, self._lost.get(place, 0))
+        self._others.place_lost(place, epoch)
         if self._epochs.get(place) != epoch:
             return []  # it never came, or its successor is here already
         link = self._links.pop(place, None)
