@@ -137,8 +137,8 @@ def test_rows_that_a_function_fails_for_are_there_once_whatever_dies(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"recover_within": "soon"}, "not a duration"),
-        ({"recover_within": "0s"}, "longer than nothing"),
+        ({"recover_within": "soon"}, r"recover_within .*such as .*'soon' is not a duration"),
+        ({"recover_within": "0s"}, "recover_within must be longer than nothing"),
         ({"on_error": "divert"}, "functions of your own"),
         ({"on_error": "ignore"}, "on_error is 'stop' or 'divert'"),
     ],

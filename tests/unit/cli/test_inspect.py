@@ -18,7 +18,7 @@ from rewake.log.files.layout import segment_id
 from rewake.model.stream_event import END_OF_TIME, StreamEvent, no_tuples
 from rewake.operators.aggregate.functions import Avg
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
-from rewake.operators.windows.specs import count_window, time_window
+from rewake.operators.windows.specs import count_window, session_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.targets import TargetsPolicy
 from rewake.stores import create_log, open_log_reader, open_log_writer
@@ -433,6 +433,32 @@ def test_each_window_has_the_key_of_the_tuple_that_opened_it(log: Path) -> None:
     for window in inspected("checkpoint", log, "--windows", 1000)["oldest"]:
         (row,) = STREAM.rows(window["id"], window["id"] + 1)
         assert window["key"] == {"item_id": row["item_id"]}
+
+
+def test_open_sessions_are_told_by_their_key_and_first_tuple(tmp_path: Path) -> None:
+    """A part is a key with all of its sessions, however many a footprint holds."""
+    window = session_window("300us")
+    spec = AggregateSpec(["item_id"], window, [Avg("item_price")], time="item_time", slack="1ms")
+    operator = Aggregate(spec, SCHEMA)
+    metadata = METADATA | {
+        "schema": operator.output_schema.serialize().to_pybytes(),
+        "operator": json.dumps(spec.describe()),
+    }
+    create_log(tmp_path / "log", "items", metadata)
+    running = ContinuousEventualCheckpointing(operator, TargetsPolicy(records=200, tuples=500))
+    with open_log_writer(tmp_path / "log") as writer:
+        for start in range(0, 400, 10):
+            record = running.turn(STREAM.event(start, start + 10), float(start)).record
+            if record is not None:
+                writer.append(record)
+    found = inspected("checkpoint", tmp_path / "log", "--windows", 1000)
+    ids = {int(number) for number in operator.opened_at if number >= 0}
+    assert {each["id"] for each in found["oldest"]} == ids
+    assert {each["kind"] for each in found["oldest"]} == {"OPEN", "CHECK"}
+    for each in found["oldest"]:
+        (row,) = STREAM.rows(each["id"], each["id"] + 1)
+        assert each["key"] == {"item_id": row["item_id"]}
+    assert inspected("log", tmp_path / "log")["operator"] == spec.describe()
 
 
 def test_the_oldest_windows_come_first_and_ages_cover_all(log: Path) -> None:

@@ -44,10 +44,15 @@ def test_a_beginning_is_said_in_one_way(said: Any, meant: object) -> None:
         assert place_in("begin", place.words) == place
 
 
-@pytest.mark.parametrize(
-    "said",
-    ["lates", "", "-1", -1, 2**62 + 1, True, 1.5, None, [], [1, -1], '{"0": -1}', "{", "time"],
-)
+NO_BEGINNINGS: list[Any] = [
+    *("lates", "", "-1", "{", "time", "[1]"),
+    *('{"0": -1}', '{"a": 1}', '{"0": true}', '{"0": 4611686018427387904}'),
+    *(-1, 2**62 + 1, True, 1.5, None, [], [1, -1]),
+    *(b"ab", bytearray(b"ab"), memoryview(b"ab")),
+]
+
+
+@pytest.mark.parametrize("said", NO_BEGINNINGS)
 def test_what_is_no_beginning_is_refused_with_what_is(said: Any) -> None:
     """All that can be said is in the error."""
     with pytest.raises(UsageError, match=r"begin=.*give 'earliest', 'latest', a position.*a time"):

@@ -9,7 +9,7 @@ from rewake.operators.aggregate.functions import Avg, Count, Sum
 from rewake.operators.aggregate.operator import AggregateSpec
 from rewake.operators.expressions.expression import Expression
 from rewake.operators.fragment import FilterStep, FragmentProgram, MapStep
-from rewake.operators.windows.specs import count_window, time_window
+from rewake.operators.windows.specs import count_window, session_window, time_window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 
@@ -49,6 +49,24 @@ def test_open_time_windows_tell_what_they_would_be_if_time_ended(every):
     assert copy.process(EVENT).results.equals(emitted)
     assert early.equals(copy.punctuate(5, 1000).results)
     assert operator.punctuate(5, 1000).results.equals(early)
+
+
+def test_open_sessions_tell_what_they_hold():
+    """Those that have closed do not; a copy closes the others, and the operator goes on."""
+    spec = AggregateSpec(["k"], session_window(5), [Sum("v"), Count()], time="t", slack=2)
+    operator = spec.operator(SCHEMA)
+    assert operator.early() is None
+    emitted = operator.process(EVENT).results
+    assert rows(emitted) == [(1, 1, 8, 30, 2), (2, 2, 7, 5, 1)]
+    assert rows(operator.early()) == [(1, 12, 17, 30, 1), (2, 13, 18, 7, 1)]
+    assert rows(operator.early()) == [(1, 12, 17, 30, 1), (2, 13, 18, 7, 1)]
+    # A key's next session opens before its last one closes: a part with two.
+    assert operator.process(StreamEvent(5, batch((1, 2, 18)))).results is None
+    open_ones = [(1, 12, 17, 30, 1), (1, 18, 23, 2, 1), (2, 13, 18, 7, 1)]
+    assert operator.open_parts == 2
+    assert rows(operator.early()) == open_ones
+    assert rows(operator.punctuate(6, 1000).results) == open_ones
+    assert operator.early() is None
 
 
 def test_windows_that_overlap_by_count_say_that_they_cannot_tell():

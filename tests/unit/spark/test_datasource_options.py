@@ -40,6 +40,8 @@ def test_positions_are_for_every_shard_or_for_each() -> None:
     """Shards have positions of their own."""
     assert parsed(begin=" 12 ").begin == 12
     assert parsed(end='{"0": 5, "1": 7}').end == {0: 5, 1: 7}
+    assert parsed(asOfPosition=" 12 ").as_of_position == 12
+    assert parsed(asOfPosition='{"0": 5, "1": 7}').as_of_position == {0: 5, 1: 7}
 
 
 def test_times_are_moments_or_numbers() -> None:
@@ -49,6 +51,7 @@ def test_times_are_moments_or_numbers() -> None:
     assert parsed(begin="2026-03-01T13:00:00+01:00").begin == Moment(noon)
     assert parsed(begin="time -17").begin == Moment(-17)
     assert parsed(asOf="-17").as_of == parsed(asOf="time -17").as_of == -17
+    assert parsed(asOf=" 2026-03-01T12:00:00").as_of == noon
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,12 @@ def test_a_read_begins_anywhere(value: str, expected: object) -> None:
         (None, {"begin": '{"0": -1}'}, "one for each shard"),
         (None, {"begin": "[1]"}, "a position"),
         (None, {"end": "yesterday"}, "such as 2026-03-01T12:00:00Z"),
+        (None, {"asOf": "latest"}, "asOf='latest'; give a time such as"),
+        (None, {"asOf": "time soon"}, "asOf='time soon'; give a time such as"),
+        (None, {"asOfPosition": "latest"}, "asOfPosition='latest'; give a position"),
+        (None, {"asOfPosition": "2026-03-01"}, "asOfPosition='2026-03-01'; give a position"),
+        (None, {"asOfPosition": '{"0": 4611686018427387904}'}, "give a position"),
+        (None, {"asOfPosition": '{"0": true}'}, "give a position"),
         (None, {"minPartitions": "0"}, "a whole number of 1 or more"),
         (None, {"begin": "1", "lastRows": "1"}, "begin and lastRows contradict"),
         (None, {"end": "1", "asOf": "1"}, "end and asOf contradict"),

@@ -3,7 +3,7 @@
     "earliest"                 what is still there
     "latest"                   what comes from now on
     1200                       a position
-    {0: 1200, 1: 980}          a position for each shard; a list of them, or JSON as text
+    {0: 1200, 1: 980}          a position for each shard; a list of them, or a JSON object as text
     "2026-03-01T12:00:00Z"     a time: from when the stream's clock showed it (also a datetime)
     "time 1700000000"          the same in the unit of the stream's own time
 
@@ -35,17 +35,19 @@ __all__ = [
     "Begin",
     "Moment",
     "Place",
+    "Positions",
     "Time",
     "first_since",
     "in_unit",
     "last_time",
-    "moment_in",
     "place_in",
     "place_of_shard",
     "position_at",
+    "positions_in",
     "settled",
     "shown_time",
     "time_in",
+    "time_said",
 ]
 
 EARLIEST: Final = "earliest"
@@ -55,10 +57,11 @@ LATEST: Final = "latest"
 Begin: TypeAlias = str | int | datetime | Sequence[int] | Mapping[int, int]
 # A number in the unit of the stream's time, or a date.
 Time: TypeAlias = int | datetime
+# One position for every shard, or one for each shard by its number.
+Positions: TypeAlias = int | dict[int, int]
 
 _UNITS: Final = {"s": 10**6, "ms": 10**3, "us": 1}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBERED: Final = re.compile(r"time\s+([+-]?\d{1,18})")
 
 
@@ -75,7 +78,7 @@ class Moment:
 
 
 # What was said, checked: a word, a position, one for each shard, or a time.
-Place: TypeAlias = str | int | dict[int, int] | Moment
+Place: TypeAlias = str | Positions | Moment
 
 
 # --- what was said ---------------------------------------------------------------------------
@@ -90,9 +93,10 @@ def place_in(name: str, said: Begin) -> Place:
         return Moment(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
     if _is_position(found):
         return int(found)
-    if isinstance(found, Sequence):
+    # Bytes are numbers to Python, and nobody's positions.
+    if isinstance(found, Sequence) and not isinstance(found, bytes | bytearray | memoryview):
         found = dict(enumerate(found))
-    if isinstance(found, Mapping) and found and all(map(_is_position, [*found, *found.values()])):
+    if isinstance(found, Mapping) and _are_positions(found):
         return dict(found)
     raise _unknown(name, said)
 
@@ -117,24 +121,38 @@ def place_of_shard(name: str, place: Place, shard: int, shards: int) -> str | in
 def _place_in_text(name: str, text: str) -> Place:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
+    positions = positions_in(text)
+    if positions is not None:
+        return positions
+    time = time_said(text)
+    if time is None:
+        raise _unknown(name, text)
+    return Moment(time)
+
+
+def positions_in(text: str) -> Positions | None:
+    """A position, or one for each shard; None when the text says neither."""
     if re.fullmatch(r"\d{1,18}", text):
         return int(text)
-    if found := _NUMBERED.fullmatch(text):
-        return Moment(int(found[1]))
     if text.startswith("{"):
-        with suppress(ValueError, TypeError, AttributeError):
+        with suppress(ValueError):
             given = {int(shard): position for shard, position in json.loads(text).items()}
-            if given and all(map(_is_position, [*given, *given.values()])):
-                return given
-        raise _unknown(name, text)
-    moment = moment_in(text)
-    if moment is None:
-        raise _unknown(name, text)
-    return Moment(moment)
+            return given if _are_positions(given) else None
+    return None
+
+
+def time_said(text: str) -> Time | None:
+    """A date, or a number behind "time"; None when the text says neither."""
+    found = _NUMBERED.fullmatch(text)
+    return _moment_in(text) if found is None else int(found[1])
 
 
 def _is_position(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+def _are_positions(given: Mapping[Any, Any]) -> bool:
+    return bool(given) and all(map(_is_position, [*given, *given.values()]))
 
 
 def _unknown(name: str, said: object) -> UsageError:
@@ -146,7 +164,7 @@ def _unknown(name: str, said: object) -> UsageError:
     )
 
 
-def moment_in(text: str) -> datetime | None:
+def _moment_in(text: str) -> datetime | None:
     """A date, of UTC unless it says otherwise; None when the text is none."""
     try:
         moment = datetime.fromisoformat(text)

@@ -26,10 +26,9 @@ from rewake.operators.stateful import (
     KeyedOperator,
 )
 
-__all__ = ["DEAD_COLUMN", "LATE_COLUMN", "delivered", "delivered_schema"]
+__all__ = ["LATE_COLUMN", "delivered", "delivered_schema"]
 
 LATE_COLUMN: Final = "_late"
-DEAD_COLUMN: Final = "_dead"
 
 
 def _beside(operator: KeyedOperator) -> dict[int, pa.Field]:

@@ -30,7 +30,7 @@ from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 from rewake.recovery.promises.outlook import Outlook
 from rewake.recovery.promises.rates import RecoveryRates
 
-__all__ = ["RecoverWithin", "RecoverWithinPolicy"]
+__all__ = ["RecoverWithin", "RecoverWithinPolicy", "within_ms"]
 
 # Between two looks at the order of windows: short against the target, long against a turn.
 _LOOKS_IN_TARGET = 10
@@ -70,8 +70,23 @@ class RecoverWithin:
 
     def begin(self) -> RecoverWithinPolicy:
         """A new policy, for one fragment."""
-        target_ms = duration_ns(self.time) / 1e6
+        target_ms = within_ms(self.time)
         return RecoverWithinPolicy(target_ms, RecoveryRates(), budget=share(self.budget))
+
+
+def within_ms(time: str) -> float:
+    """What a user has said for `recover_within`, in milliseconds; `UsageError` if it is no time."""
+    try:
+        milliseconds = duration_ns(time) / 1e6
+    except UsageError as error:
+        raise UsageError(
+            f'recover_within is how long a crash may cost, such as "1s": {error}'
+        ) from error
+    if milliseconds <= 0:
+        raise UsageError(
+            f'recover_within must be longer than nothing, such as "1s", but is {time!r}'
+        )
+    return milliseconds
 
 
 class RecoverWithinPolicy(CheckpointPolicy):
@@ -79,7 +94,7 @@ class RecoverWithinPolicy(CheckpointPolicy):
 
     def __init__(self, target_ms: float, rates: RecoveryRates, *, budget: float = 0.05) -> None:
         if target_ms <= 0:
-            raise UsageError(f"recover_within must be longer than nothing, but is {target_ms} ms")
+            raise UsageError(f"target_ms must be longer than nothing, but is {target_ms}")
         if not 0 < budget <= 1:
             raise UsageError(
                 f"checkpoint_budget is a share above 0% and up to 100%, not {budget:.0%}; with no "

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rewake.connectors.streams.begin import (
     Place,
+    Positions,
     first_since,
     in_unit,
     position_at,
@@ -35,7 +36,7 @@ from rewake.spark.datasource.filters import (
     bounds_of,
     is_handled,
 )
-from rewake.spark.datasource.options import Positions, ReadOptions
+from rewake.spark.datasource.options import ReadOptions
 from rewake.spark.datasource.plainly import plainly
 from rewake.spark.datasource.streams import Shard, stored_schema
 from rewake.spark.datasource.stretches import (

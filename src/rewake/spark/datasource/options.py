@@ -6,16 +6,22 @@ words; none is ever ignored.  Positions count from 0, beginnings are inclusive a
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from rewake.connectors.streams.begin import Place, Time, moment_in, place_in
+from rewake.connectors.streams.begin import (
+    Place,
+    Positions,
+    Time,
+    place_in,
+    positions_in,
+    time_said,
+)
 from rewake.model.errors import UsageError
 from rewake.model.near import did_you_mean
 from rewake.stores.places import local_path
@@ -25,7 +31,6 @@ __all__ = [
     "RESULTS",
     "STATE",
     "Mode",
-    "Positions",
     "ReadOptions",
     "WriteOptions",
     "read_options",
@@ -35,9 +40,6 @@ __all__ = [
 RESULTS: Final = "results"
 CONTROL: Final = "control"
 STATE: Final = "state"
-
-# One position for every shard, or one for each shard by its number.
-Positions: TypeAlias = int | dict[int, int]
 
 _NAMESPACE: Final = uuid.UUID("6f0ce06c-8a2a-4d5e-9a55-0d0f2f0f4b52")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
@@ -139,40 +141,24 @@ def _count(name: str, value: str) -> int:
 
 
 def _positions(name: str, value: str) -> Positions:
-    stripped = value.strip()
-    if re.fullmatch(r"\d{1,18}", stripped):
-        return int(stripped)
-    with_shards = _shard_positions(stripped)
-    if with_shards is None:
+    positions = positions_in(value.strip())
+    if positions is None:
         raise UsageError(
             f'{name}={value!r}; give a position (0, 1, ...), or one for each shard: {{"0": 17}}'
         )
-    return with_shards
-
-
-def _shard_positions(text: str) -> dict[int, int] | None:
-    try:
-        given = json.loads(text)
-        if not isinstance(given, dict) or not given:
-            return None
-        found = {int(shard): position for shard, position in given.items()}
-    except ValueError:
-        return None
-    whole = all(type(each) is int and each >= 0 for each in found.values())
-    return found if whole and min(found) >= 0 else None
+    return positions
 
 
 def _time(name: str, value: str) -> Time:
-    stripped = value.strip().removeprefix("time ").lstrip()
-    if _WHOLE.fullmatch(stripped):
-        return int(stripped)
-    moment = moment_in(stripped)
-    if moment is None:
+    """A time; where nothing else is meant, a number alone is one too."""
+    stripped = value.strip()
+    time = int(stripped) if _WHOLE.fullmatch(stripped) else time_said(stripped)
+    if time is None:
         raise UsageError(
             f"{name}={value!r}; give a time such as 2026-03-01T12:00:00Z (UTC unless it says "
             "otherwise), or a number in the unit of the stream's time"
         )
-    return moment
+    return time
 
 
 # --- the tables of options -------------------------------------------------------------------

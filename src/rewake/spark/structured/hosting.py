@@ -23,11 +23,11 @@ from rewake.graph.times import order_columns
 from rewake.model.errors import SchemaMismatch, UsageError
 from rewake.model.names import checked_name
 from rewake.model.near import did_you_mean
-from rewake.model.units import duration_ns
 from rewake.net.shards.delivered import delivered_schema
 from rewake.net.shards.folder import ShardFolder
 from rewake.node.micro_batches.shard_batches import GAPS
 from rewake.operators.stateful import KeyedOperator, StatefulSpec
+from rewake.recovery.policies.recover_within import within_ms
 from rewake.spark.slots import slots
 from rewake.spark.structured.divide import Divider, in_blocks
 from rewake.spark.structured.observe import observed
@@ -107,10 +107,10 @@ class Hosting:
     def _recover_within_ms(self) -> float | None:
         if self.recover_within is None:
             return None
-        milliseconds = duration_ns(self.recover_within) / 1e6
-        if milliseconds <= 0:
-            raise UsageError(f"{self.name!r}: recover_within must be longer than nothing")
-        return milliseconds
+        try:
+            return within_ms(self.recover_within)
+        except UsageError as error:
+            raise UsageError(f"{self.name!r}: {error}") from error
 
     def transform(self) -> Callable[[DataFrame], DataFrame]:
         """The function for `DataFrame.transform`."""
