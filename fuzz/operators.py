@@ -10,7 +10,7 @@ from rewake.log.frame import Frame, decode_frame, encode_frame
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.aggregate.functions import Avg, Count, First, Last, Max, Min, Stddev, Sum
 from rewake.operators.aggregate.operator import Aggregate, AggregateSpec
-from rewake.operators.windows.specs import count_window, time_window
+from rewake.operators.windows.specs import count_window, session_window, time_window
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 from rewake.recovery.policies.targets import TargetsPolicy
@@ -47,6 +47,7 @@ SPECS: Final = (
     AggregateSpec(["s"], time_window(30, 12), [Stddev("f")], time="t", slack=1),
     AggregateSpec(["k"], count_window(4), [Count()]),
     AggregateSpec(["x", "s"], count_window(7, 1), _ALL),
+    AggregateSpec(["k"], session_window(3), _ALL, time="t", slack=2, route_late=True),
 )
 
 

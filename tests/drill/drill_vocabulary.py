@@ -182,7 +182,12 @@ class Launched(Processes):
     """Processes that remember what they were given, so that a test can start one more."""
 
     def start(self, tasks: Sequence[NodeTask], driver: Driver) -> None:
-        self.given = {task.plan.name: task for task in tasks}
+        # By the name of the server, and of each node on it.
+        self.given = {
+            name: task
+            for task in tasks
+            for name in (task.name, *(each.plan.name for each in task.nodes))
+        }
         super().start(tasks, driver)
 
 

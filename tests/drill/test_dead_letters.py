@@ -27,7 +27,7 @@ def killed(query: rewake.Query, folder: Path, stream: str, node: str) -> tuple[p
     with rewake.start_processes(query, folder / "state") as running:
         running.await_start()
         with running.subscribe(stream) as following:
-            first = following.read(timeout=30)
+            first = following.read(timeout=120)
             running.signal_node(node)
             results = [first.batch, *(event.batch for event in following)]
         with running.subscribe("dead") as following:

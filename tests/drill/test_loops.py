@@ -1,9 +1,8 @@
 """Loops of real processes come to their end, with all that had to go around, whoever is killed."""
 
-import os
-import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 
 from rewake import Batches
 from rewake.graph import Query
-from rewake.model.errors import QueryFailed
+from rewake.model.errors import QueryFailed, UsageError
 from rewake.net.queries.running import RunningQuery, start_processes
 from rewake.node.limits import NodeLimits
 
@@ -64,9 +63,8 @@ def kill(running: RunningQuery, node: str) -> None:
     while not running.status().get(node, {}).get("turns"):
         assert time.monotonic() < end, f"{node} never took a turn"
         time.sleep(0.01)
-    pid = running._host.pid_of(node)
-    if pid:
-        os.kill(pid, signal.SIGKILL)
+    with suppress(UsageError):  # it has died meanwhile
+        running.signal_node(node)
 
 
 @pytest.mark.parametrize("victims", [[], ["mixed"], ["halves"], ["mixed", "halves", "mixed"]])
@@ -76,7 +74,7 @@ def test_a_loop_that_halves_numbers_ends(tmp_path: Path, victims: list[str]) -> 
         for victim in victims:
             kill(running, victim)
         found: Counter[tuple[int, int]] = Counter()
-        for event in running.subscribe("mixed", position=0):
+        for event in running.subscribe("mixed"):
             of, number = (column.to_pylist() for column in event.batch.columns)
             found.update(zip(of, number, strict=True))
         running.await_end(120)

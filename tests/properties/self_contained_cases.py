@@ -130,7 +130,8 @@ def failure_free(case: BatchCase) -> list[Emissions]:
         for event in case.batches():
             outcome = operator.process(in_key_order(operator, event))
             ports = enumerate((outcome.results, outcome.late))
-            emitted.append([(port, batch) for port, batch in ports if batch is not None])
+            given = [(port, batch) for port, batch in ports if batch is not None]
+            emitted.append([*given, *outcome.others])
     return emitted
 
 

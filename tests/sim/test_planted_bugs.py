@@ -312,7 +312,7 @@ FIRST = {
     "releases input that it needs": 50,
     "leaves out what was in flight": 18,
     "ignores fencing": 12,
-    "says a shorter log": 1_300,
+    "says a shorter log": 140,
     "answers producers at once": 189,
     "takes the end for durable": 309,
     "ends a loop too soon": 150,

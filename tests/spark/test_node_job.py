@@ -127,7 +127,7 @@ def test_too_few_slots_are_an_error_at_the_start(node_session: "SparkSession") -
     """With what to do; never a hang."""
     assert slots(node_session) == 7
     job = NodeJob(node_session, 8, living_entry("unused"), [].append)
-    with pytest.raises(TooFewSlots, match=r"8 nodes at once but Spark has 7 slots.*local\[10\]"):
+    with pytest.raises(TooFewSlots, match=r"8 servers at once but Spark has 7 slots.*local\[10\]"):
         job.start()
     job.stop()
 

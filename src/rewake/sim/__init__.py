@@ -4,8 +4,10 @@
     network    connections between processes: ordered, delayed, broken, partitioned
     memory     a store in memory that knows what power loss may do to it
     disk       a log's writer on such a disk that is slow, full, broken or loses power
-    server, node_host, coordinator_host, client
+    server, node_host, coordinator_host
                the hosts of the pure machines
+    clients    subscribers and producers
+    lives      what runs note besides logs: promises, amnesia, loops
     launcher   Spark's part: starts what has died again, sometimes twice
     faults     what goes wrong, and when
     scenarios  small random queries

@@ -17,9 +17,9 @@ from rewake.model.errors import ProducerSuperseded
 from rewake.node.channels.packets import packet_in
 from rewake.node.channels.producers import producers_of
 from rewake.recovery.approach import Kept
-from rewake.sim.client import Client
+from rewake.sim.clients.client import Client
+from rewake.sim.clients.producer import Producer
 from rewake.sim.disk import Disk, TimedLog
-from rewake.sim.producer import Producer
 
 
 class Archive:

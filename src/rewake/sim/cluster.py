@@ -17,14 +17,14 @@ from rewake.node.messages import Address, Refused
 from rewake.node.node import Node
 from rewake.recovery.approach import Kept
 from rewake.sim.check import Archive
-from rewake.sim.client import Client
+from rewake.sim.clients.client import Client
+from rewake.sim.clients.producer import Producer
 from rewake.sim.coordinator_host import DRIVER
 from rewake.sim.disk import Disk
 from rewake.sim.launcher import Launcher
 from rewake.sim.lives.notes import Lives
 from rewake.sim.memory import Choices
 from rewake.sim.network import Network
-from rewake.sim.producer import Producer
 from rewake.sim.scenarios import ProducerScript
 from rewake.sim.world import World
 

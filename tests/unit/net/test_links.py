@@ -2,25 +2,42 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from net_vocabulary import TOKEN, Building, Recorder, World, world
+from net_vocabulary import TOKEN, World, world
 
 from rewake.graph.query import Query
 from rewake.net.nodes.links import Links
 from rewake.net.nodes.share import Share
-from rewake.net.wire.connection import Connection
-from rewake.net.wire.listener import Listener
 from rewake.node.channels.channels import Channels
-from rewake.node.channels.reception import Reception
+from rewake.node.channels.lane import Hearer
 from rewake.node.commands import Dial, HangUp, HostCommand, Tell
-from rewake.node.messages import Begins, Packet, Refused, Stop, Subscribe
+from rewake.node.messages import Begins, Refused, Stop, Subscribe
 from rewake.node.node import Node
 from rewake.node.whereabouts import Whereabouts
 
 ASKING = Subscribe("items", 0, "entry", 0, 0)
+
+
+class Building:
+    """The server of the node, in the loop of a world; nobody comes to it."""
+
+    token = TOKEN
+    address = ("127.0.0.1", 0)
+
+    def __init__(self, outside: World) -> None:
+        self.loop = outside.loop
+
+    @property
+    def reception(self) -> Hearer:
+        raise AssertionError("nobody comes to it")
+
+    def tell(self, message: object) -> None:
+        raise AssertionError(f"links say nothing to the coordinator: {message}")
+
+    def opened(self, node: str) -> None:
+        raise AssertionError(f"{node} was open before")
 
 
 class There:
@@ -33,11 +50,9 @@ class There:
         self.outside = outside
         self.gone: list[int] = []
         self.told: list[tuple[str, list[HostCommand]]] = []
+        share = Share(Building(outside))
         self.links = Links(
-            Channels(node, Whereabouts(), count(100)),
-            Share(Building(outside.loop)),
-            self.perform,
-            self.gone.append,
+            Channels(node, Whereabouts(), count(100)), share, self.perform, self.gone.append
         )
 
     def perform(self, event: str, commands: Sequence[HostCommand]) -> None:
@@ -104,25 +119,3 @@ def test_a_link_that_ends_by_itself_is_told_of_once(there: There) -> None:
     assert there.gone == [1]
     assert len(there.told) == 1
     assert there.links.unsent_bytes == 0
-
-
-def test_who_says_what_a_node_does_not_take_is_sent_away_and_nobody_else(there: There) -> None:
-    """Packets of a stranger; the others go on."""
-    loop, listener = there.outside.loop, Listener(TOKEN)
-
-    def refuse(line: Any, why: Refused) -> None:
-        line.send(why)
-        line.finish(loop.now())
-
-    loop.listen(listener, Reception(("entry",), lambda _, *said: there.links.admit(*said), refuse))
-    good, bad = Recorder(), Recorder()
-    lines = [Connection.connect(listener.address, TOKEN, loop.now()) for _ in range(2)]
-    for line, handler in zip(lines, (good, bad), strict=True):
-        loop.add(line, handler)
-    there.outside.until(lambda: good.connections and bad.connections)
-    lines[0].send(Subscribe("entry", 0, "client", 0, 0))
-    lines[1].send(Packet(0, 1, 1, None, b"nothing that was asked for"))
-    there.outside.until(lambda: bad.ended)
-    there.outside.rounds()
-    assert good.ended == []
-    loop.stop_listening(listener)

@@ -468,7 +468,7 @@ def test_a_tuple_that_a_diverting_function_fails_for_is_counted_and_left_out():
     ]
     ((port, dead),) = outcome.others
     assert port == FURTHER_PORTS
-    assert dead.schema == operator.spec.further_schema("dead", operator.schema)
+    assert dead.schema == operator.spec.further_schema("dead", operator.input_schema)
     assert dead.column("f").to_pylist() == [-1.0, -2.0, -5.0]
     said = "the user-defined aggregate 'product' failed: ValueError: a factor below zero"
     assert set(dead.column("error").to_pylist()) == {said}

@@ -20,6 +20,7 @@ from rewake.model.errors import (
     ArithmeticOverflow,
     GaveUp,
     HistoryMismatch,
+    LoopGrows,
     OperatingFault,
     RewakeError,
 )
@@ -226,7 +227,7 @@ def run_server(task: ServerTask) -> str:
     server = Server(task)
     try:
         return server.run()
-    except (ArithmeticOverflow, GaveUp) as error:
+    except (ArithmeticOverflow, GaveUp, LoopGrows) as error:
         server.fail(error)  # the next attempt would meet the same tuples, or wait as long
         raise
     except OperatingFault as error:

@@ -113,8 +113,10 @@ class KeyedRouter(Router):
         if np.count_nonzero(self._opened_at >= 0) != keys.size:
             raise DamagedFrame("two open windows of one key, where windows do not overlap")
         (counts,) = snapshots.columns
-        if np.any((counts < 1) | (counts >= self._limit)):
-            raise DamagedFrame("an open window has no tuples, or as many as close it")
+        if np.any(counts < 1):
+            raise DamagedFrame("the log holds an open window without tuples")
+        if np.any(counts >= self._limit):
+            raise DamagedFrame("the log holds an open window with as many tuples as close it")
         self.counts[snapshots.keys] = counts
         self.registers[OPEN] = keys.size
         return keys, snapshots.keys

@@ -67,11 +67,10 @@ def aggregate(
     at once.  `order_by` names columns by which the rows of a batch are put in order first (the
     column `time`, where there is one); `order_by=False` takes them as they come.  `listen` is the
     address under which an executor's shard host is reached, for executors on several machines.
-    `gaps="allow"` is for queries in which Spark leaves out batches of which it knows that they are
-    empty.  With `route_late`, rows that come too late are among the results, in a column `_late`;
-    rows that a function fails for are so with `on_error="divert"`, in `_dead`.  `recover_within` is
-    how long the loss of a shard's host may cost beyond its restart.  The rest is as in
-    `Stream.aggregate`.
+    `gaps="allow"` is for queries in which Spark leaves out batches that it knows to be empty.
+    With `route_late`, rows that come too late are among the results, in a column `_late`; rows that
+    a function fails for are so with `on_error="divert"`, in `_dead`.  `recover_within` is how long
+    the loss of a shard's host may cost beyond its restart.  The rest is as in `Stream.aggregate`.
     """
     asked = asked_for(
         count, functions,
