@@ -5,39 +5,18 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
-from net_vocabulary import TOKEN, World, world
+from net_vocabulary import Building, World, world
 
 from rewake.graph.query import Query
 from rewake.net.nodes.links import Links
 from rewake.net.nodes.share import Share
 from rewake.node.channels.channels import Channels
-from rewake.node.channels.lane import Hearer
 from rewake.node.commands import Dial, HangUp, HostCommand, Tell
 from rewake.node.messages import Begins, Refused, Stop, Subscribe
 from rewake.node.node import Node
 from rewake.node.whereabouts import Whereabouts
 
 ASKING = Subscribe("items", 0, "entry", 0, 0)
-
-
-class Building:
-    """The server of the node, in the loop of a world; nobody comes to it."""
-
-    token = TOKEN
-    address = ("127.0.0.1", 0)
-
-    def __init__(self, outside: World) -> None:
-        self.loop = outside.loop
-
-    @property
-    def reception(self) -> Hearer:
-        raise AssertionError("nobody comes to it")
-
-    def tell(self, message: object) -> None:
-        raise AssertionError(f"links say nothing to the coordinator: {message}")
-
-    def opened(self, node: str) -> None:
-        raise AssertionError(f"{node} was open before")
 
 
 class There:
@@ -50,7 +29,7 @@ class There:
         self.outside = outside
         self.gone: list[int] = []
         self.told: list[tuple[str, list[HostCommand]]] = []
-        share = Share(Building(outside))
+        share = Share(Building(outside.loop))
         self.links = Links(
             Channels(node, Whereabouts(), count(100)), share, self.perform, self.gone.append
         )
