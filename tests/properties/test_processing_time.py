@@ -28,6 +28,7 @@ from rewake.node.commands import Append, Connect, Finish
 from rewake.node.messages import Packet
 from rewake.node.node import Node
 from rewake.recovery.approach import approach_named
+from rewake.recovery.driven import LogSoFar
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("at", pa.int64())])
@@ -151,13 +152,8 @@ class Host:
 
     def _start(self) -> tuple[Node, Iterator[StreamEvent]]:
         frames = self.log.frames
-        node = Node.recover(
-            self.plan,
-            1,
-            list(reversed(frames)),
-            next_sequence=len(frames),
-            next_position=sum(frame.tuples for frame in frames),
-        )
+        end = sum(frame.tuples for frame in frames)
+        node = Node(self.plan, 1, LogSoFar(frames[::-1], len(frames), end))
         (connect,) = node.start()
         assert isinstance(connect, Connect)
         rest = (each for each in self.events if each.end > connect.position)

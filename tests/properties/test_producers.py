@@ -24,6 +24,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Begins, Packet
 from rewake.node.node import Node
 from rewake.recovery.approach import approach_named
+from rewake.recovery.driven import LogSoFar
 
 SCHEMA = pa.schema([("name", pa.int64()), ("at", pa.int64()), ("life", pa.int64())])
 NAMES = ("a", "b")
@@ -76,10 +77,9 @@ class World:
 
     def start(self) -> None:
         self.epoch += 1
-        self.node = Node.recover(
-            self.plan, self.epoch, reversed(self.frames[self.trimmed :]), limits=self.limits,
-            next_sequence=len(self.frames), next_position=self.position,
-        )  # fmt: skip
+        left = reversed(self.frames[self.trimmed :])
+        past = LogSoFar(left, len(self.frames), self.position)
+        self.node = Node(self.plan, self.epoch, past, limits=self.limits)
         self.perform(self.node.start())
 
     @property

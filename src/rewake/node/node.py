@@ -5,14 +5,20 @@ The same class runs in a Spark task and in the simulator.  It touches no file, s
 The host's duties, in this order:
 
 1. Get an epoch from the coordinator.  If the plan logs: open the log as that epoch (which fences
-   the predecessor), and give `Node.recover` a reader of its frames, newest first.
+   the predecessor), and make the node of what is in it, newest frame first (`LogSoFar`).  Whoever
+   is promoted makes it of what it held while it stood by (`StandingBy.promoted`); whoever has
+   nothing, of nothing.
 2. Perform the commands of `start`, then deliver events as they come and perform, in order, the
    commands that each returns.  An upstream's `Begins` is `began`, a packet or a source's stream
    event is `arrived`, a broken connection is `lost`.  What producers say goes to `producers`.
-3. Whenever `ready`, call `work`: one turn.  Read a source only while `wants` it.
+3. Whenever `ready`, call `work`: one turn.  Read a source only while `wants` it.  Call `tick` every
+   now and then, and `woke` once for each `Wake`, when it is due.
 4. After `Append`, call `durable` with the number of frames that are.  Nothing of a turn is sent
    before that: the node holds it back itself.
-5. When the log reports that it is fenced, end the process without performing anything more.
+5. Of the node's other places: `joined` when one has connected, `heard` for what it says, in order,
+   and `left` when the coordinator has said that it is lost, not when a link breaks.  (`Channels`
+   does this, of what links and the coordinator say.)
+6. When the log reports that it is fenced, end the process without performing anything more.
 """
 
 from __future__ import annotations
@@ -92,26 +98,6 @@ class Node:
         self._lateness = Lateness(plan.program, 0 if operator is None else operator.late_tuples)
 
     protocol_of = staticmethod(protocol_of)
-
-    @classmethod
-    def recover(
-        cls,
-        plan: NodePlan,
-        epoch: int,
-        frames: Iterable[Frame] = (),
-        *,
-        next_sequence: int = 0,
-        next_position: int = 0,
-        limits: NodeLimits | None = None,
-        lineage: Lineage | None = None,
-        origins: Mapping[str, Any] | None = None,
-    ) -> Node:
-        """Rebuild from the node's own log, given newest frame first (none: a new node).
-
-        `lineage` is that of the log, `origins` what the last `Remember` held.
-        """
-        past = LogSoFar(frames, next_sequence, next_position, lineage)
-        return cls(plan, epoch, past, limits=limits, origins=origins)
 
     def _merge(self, kind: type[Protocol]) -> InputMerge:
         inputs, cycle = self.plan.inputs, self.plan.cycle

@@ -25,7 +25,7 @@ class There:
     def __init__(self, outside: World) -> None:
         query = Query("linked")
         query.entry("entry", pa.schema([("k", pa.int64())])).to_stream("entry")
-        node = Node.recover(query.plan().node("entry"), 1)
+        node = Node(query.plan().node("entry"), 1)
         self.outside = outside
         self.gone: list[int] = []
         self.told: list[tuple[str, list[HostCommand]]] = []

@@ -37,6 +37,7 @@ from rewake.node.commands import (
 from rewake.node.messages import Ack, Begins, Packet, Produce, Refused, Subscribe
 from rewake.node.node import Node
 from rewake.node.whereabouts import Whereabouts
+from rewake.recovery.driven import LogSoFar
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -85,12 +86,10 @@ class Host:
     """A node and its links; what it appends is durable when a test says so."""
 
     def __init__(self, log: NodeLog | None = None) -> None:
-        ends = (
-            {}
-            if log is None
-            else {"next_sequence": log.next_sequence, "next_position": log.next_position}
-        )
-        self.node = Node.recover(entry(), 1, **ends)
+        past = LogSoFar()
+        if log is not None:
+            past = LogSoFar((), log.next_sequence, log.next_position)
+        self.node = Node(entry(), 1, past)
         self.read_back = ReadBack(self.node, log, self.perform)
         self.channels = Channels(self.node, Whereabouts(), count(1))
         share = Share(Building())

@@ -33,7 +33,7 @@ class Host:
         query = Query("q")
         entry = query.entry("entry", SCHEMA)
         entry.aggregate(by="k", window=count_window(2), count=True, name="counts").to_stream("c")
-        self.node = Node.recover(query.plan().node(name), 3)
+        self.node = Node(query.plan().node(name), 3)
         self.channels = Channels(self.node, Whereabouts(peers), count(1))
         self.dialled: list[tuple[int, Any, Subscribe]] = []
         self.told: dict[int, list[Any]] = {}

@@ -40,7 +40,7 @@ def test_a_sort_tells_nothing_of_time_before_the_end_unless_it_is_flushed():
     for flush, expected in ((False, [END_OF_TIME]), (True, [5, END_OF_TIME])):
         query = Query("q")
         bsort(_items(query, "items"), by="t", buffer=10, flush=flush, name="sorted").to_stream()
-        node = Node.recover(query.plan().node("sorted"), 1)
+        node = Node(query.plan().node("sorted"), 1)
         node.arrived(0, StreamEvent(0, ROWS, watermark=5))
         node.source_ended(0)
         assert told(node) == expected
@@ -54,7 +54,7 @@ def test_answers_of_a_resample_hold_time_back_by_what_they_wait_for():
         values.map({"t": "t", "v": "k"}, name="v"), times, time="t", window=4, columns=["v"],
         name="sampled",
     ).to_stream()  # fmt: skip
-    node = Node.recover(query.plan().node("sampled"), 1)
+    node = Node(query.plan().node("sampled"), 1)
     schema = node.plan.inputs[0].schema
     nothing = pa.RecordBatch.from_pylist([], schema)
     node.arrived(0, StreamEvent(0, nothing, watermark=30))

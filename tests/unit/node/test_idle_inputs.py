@@ -83,7 +83,7 @@ def test_a_source_that_brings_nothing_for_long_is_told_once():
     query.source("items", source, idle_after="1s").to_stream("items")
     plan = query.plan().node("items")
     assert plan.inputs[0].idle_after_ms == 1000
-    node = Node.recover(plan, 1)
+    node = Node(plan, 1)
     node.start()
     for now_ms in (0.0, 600.0, 1200.0, 2000.0, 3000.0):
         node.tick(now_ms)

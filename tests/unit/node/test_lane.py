@@ -135,7 +135,7 @@ def test_a_slow_reader_holds_its_upstream_back_across_a_lane() -> None:
     items = query.source("items", Batches(rows, event_tuples=10))
     items.aggregate(by="n", window=count_window(10), count=True, name="sums").to_stream("sums")
     limits = NodeLimits(window_bytes=2_000, queue_bytes=2_000, input_bytes=2_000)
-    node = Node.recover(query.plan().node("items"), 1, limits=limits)
+    node = Node(query.plan().node("items"), 1, limits=limits)
     reader = End()
     loop, here, _ = joined(End(), reader)
 

@@ -24,6 +24,7 @@ from rewake.node.commands import Answer, Append, NodeCommand
 from rewake.node.messages import Begins, Packet, Produce, Refused
 from rewake.node.node import Node
 from rewake.recovery.approach import approach_named
+from rewake.recovery.driven import LogSoFar
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -43,10 +44,8 @@ class Entry:
         """The log is all that is left, from a frame on."""
         self.epoch += 1
         end = self.frames[-1].position + self.frames[-1].tuples if self.frames else 0
-        self.node = Node.recover(
-            self.plan, self.epoch, reversed(self.frames[first:]),
-            next_sequence=len(self.frames), next_position=end,
-        )  # fmt: skip
+        past = LogSoFar(reversed(self.frames[first:]), len(self.frames), end)
+        self.node = Node(self.plan, self.epoch, past)
         self.work()
 
     @property

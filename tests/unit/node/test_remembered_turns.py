@@ -65,7 +65,7 @@ class Run:
     """A node that takes turns, and whoever acknowledges them."""
 
     def __init__(self, plan: Any) -> None:
-        self.node = Node.recover(plan, 1, limits=NodeLimits(turns_per_trim=1))
+        self.node = Node(plan, 1, limits=NodeLimits(turns_per_trim=1))
         self.node.start([0] * len(plan.inputs) if plan.sink is not None else ())
         self.frames = 0
         self.most = 0

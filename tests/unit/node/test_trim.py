@@ -32,7 +32,7 @@ def _node() -> Node:
         kept=Kept.IN_LOG,
         kept_because="the stream is kept",
     )
-    return Node.recover(plan, 1, limits=NodeLimits(turns_per_trim=1))
+    return Node(plan, 1, limits=NodeLimits(turns_per_trim=1))
 
 
 def _trims(node: Node) -> list[int]:

@@ -50,7 +50,7 @@ def new_node(away: list[int], inputs: int) -> Node:
     if inputs > 1:
         stream = stream.union(*streams[1:], name="one", fragment="doubled")
     lookup(stream, Absent(away), "", name="doubled", fragment="doubled").to_stream()
-    node = Node.recover(query.plan().node("doubled"), 1)
+    node = Node(query.plan().node("doubled"), 1)
     node.start()
     return node
 

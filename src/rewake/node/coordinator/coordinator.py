@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rewake.graph.plan.plan import Plan
-from rewake.graph.plan.servers import Seat
 from rewake.log.files.lineage import LogRecord
 from rewake.node.commands import (
     CoordinatorCommand,
@@ -146,7 +145,8 @@ class Coordinator:
         self._missing_after_ms = missing_after_ms
         self._supervision = Supervision(DEATHS_IN_VAIN, missing_after_ms)
         self.nodes = {each.name: NodeStatus() for each in plan.nodes}
-        self._attempts: dict[tuple[int, Seat], _Attempt] = {}
+        # By connection and node: a server has at most one place of a node.
+        self._attempts: dict[tuple[int, str], _Attempt] = {}
         self._version = 0
         self._durable = 0
         self._over = False
@@ -210,7 +210,7 @@ class Coordinator:
             status.finished, status.missing_ms = False, None
             self._supervision.started(message.node, now_ms)
         server = message.server or message.node
-        self._attempts[connection, Seat(message.node)] = _Attempt(
+        self._attempts[connection, message.node] = _Attempt(
             connection, message.node, server, message.address, status.epoch, message.pid,
             message.host, message.place, awaits=self._version + 1, standby=standby,
         )  # fmt: skip
@@ -225,7 +225,7 @@ class Coordinator:
     def _supersede(self, node: str, status: NodeStatus, place: int) -> list[CoordinatorCommand]:
         """Another attempt comes to this place."""
         there = (status.connection, *status.standbys.values())
-        known = (self._attempts.get((each, Seat(node))) for each in there if each is not None)
+        known = (self._attempts.get((each, node)) for each in there if each is not None)
         old = next((each.connection for each in known if each and each.place == place), None)
         if old is None:
             return []
@@ -275,7 +275,7 @@ class Coordinator:
         status.in_sync.clear()
         status.epoch += 1
         status.missing_ms = None
-        attempt = self._attempts[status.connection, Seat(node)]
+        attempt = self._attempts[status.connection, node]
         attempt.epoch, attempt.standby = status.epoch, False
         attempt.welcomed, attempt.awaits = False, self._version + 1
         attempt.starting = True
@@ -294,12 +294,12 @@ class Coordinator:
 
     def in_sync(self, connection: int, message: InSync) -> list[CoordinatorCommand]:
         """Where a node runs it is said that a place holds all that it takes to go on."""
-        attempt = self._attempts.get((connection, Seat(message.node)))
+        attempt = self._attempts.get((connection, message.node))
         if attempt is None or attempt.standby or attempt.epoch != message.epoch:
             return []
         status = self.nodes[message.node]
         there = status.standbys.get(message.place)
-        standby = None if there is None else self._attempts[there, Seat(message.node)]
+        standby = None if there is None else self._attempts[there, message.node]
         if standby is not None and standby.epoch == message.standby:
             status.in_sync.add(message.place)
         return []
@@ -311,7 +311,7 @@ class Coordinator:
     def _dismiss(self, connection: int) -> list[_Attempt]:
         gone = self._on(connection)
         for each in gone:
-            del self._attempts[connection, Seat(each.node)]
+            del self._attempts[connection, each.node]
         return gone
 
     def persisted(self, version: int) -> list[CoordinatorCommand]:
@@ -362,7 +362,7 @@ class Coordinator:
         self, connection: int, message: Heartbeat, now_ms: float
     ) -> list[CoordinatorCommand]:
         """A sign of life."""
-        attempt = self._attempts.get((connection, Seat(message.node)))
+        attempt = self._attempts.get((connection, message.node))
         if attempt is None:
             why = Superseded(self._epoch_of(message.node), message.node)
             return self._send_away(connection, why)
@@ -400,7 +400,7 @@ class Coordinator:
 
     def finished(self, connection: int, message: Finished) -> list[CoordinatorCommand]:
         """A node has delivered all of a finite stream."""
-        attempt = self._attempts.get((connection, Seat(message.node)))
+        attempt = self._attempts.get((connection, message.node))
         if attempt is None or attempt.standby or attempt.epoch != message.epoch:
             return []
         self.nodes[attempt.node].finished = True
@@ -411,7 +411,7 @@ class Coordinator:
 
     def failed(self, connection: int, message: Failed) -> list[CoordinatorCommand]:
         """A node cannot go on."""
-        attempt = self._attempts.get((connection, Seat(message.node)))
+        attempt = self._attempts.get((connection, message.node))
         if attempt is None:
             return []
         if not message.fatal:
@@ -560,7 +560,7 @@ class Coordinator:
         """What always holds between events."""
         for name, status in self.nodes.items():
             there = [status.connection, *status.standbys.values()]
-            known = all(each is None or (each, Seat(name)) in self._attempts for each in there)
+            known = all(each is None or (each, name) in self._attempts for each in there)
             assert known, "a connection without an attempt"
             assert status.in_sync <= status.standbys.keys(), "in sync, and not there"
         for (connection, _), attempt in self._attempts.items():
