@@ -35,6 +35,16 @@ def of_step(name: str) -> Iterator[None]:
         raise type(error)(f"step {name!r}: {error}") from error
 
 
+def checked_sink(name: str, sink: object) -> None:
+    """Refuse what is no sink where it is said, and not when the query is started."""
+    if isinstance(sink, type) or not (hasattr(sink, "open") and hasattr(sink, "describe")):
+        raise UsageError(
+            f"sink {name!r} is {sink!r}, which is no sink; give one such as "
+            "rewake.FileSink(folder) or rewake.SqlSink(database, table=..., name=...), or keep the "
+            "stream with .to_stream(name)"
+        )
+
+
 def checked_shards(name: str, shards: int) -> int:
     """A number of shards, if it is one."""
     if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= MAX_SHARDS:

@@ -12,6 +12,7 @@ from rewake.graph.checks import (
     check_aggregate,
     check_key,
     checked_shards,
+    checked_sink,
     checked_split,
     diverting,
     of_step,
@@ -395,6 +396,7 @@ class Stream:
     ) -> None:
         """Write it to a system outside of Rewake, exactly once."""
         name = self._named(name, Kind.SINK)
+        checked_sink(name, sink)
         options = self._options(name, shards, None, None, partition_by)
         self._add(Kind.SINK, self.schema, sink=sink, **options)
 

@@ -186,3 +186,11 @@ def test_a_gap_of_nothing_is_refused() -> None:
     """Every tuple would be a session."""
     with pytest.raises(InvalidWindow, match="the gap of sessions must be longer than nothing"):
         rewake.session_window(0)
+
+
+@pytest.mark.parametrize("sink", ["out", None, rewake.FileSink])
+def test_what_is_no_sink_is_refused_where_it_is_said(sink: Any) -> None:
+    """A path is what people try first; they hear of it before anything starts."""
+    stream = rewake.Query("q").source("a", rewake.Batches(pa.table({"k": [1]})))
+    with pytest.raises(UsageError, match=r"is no sink; give one such as rewake\.FileSink"):
+        stream.to(sink)

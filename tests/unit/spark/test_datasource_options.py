@@ -75,6 +75,8 @@ def test_a_read_begins_anywhere(value: str, expected: object) -> None:
     ("mode", "given", "message"),
     [
         (None, {"begins": "1"}, "no option 'begins'; did you mean 'begin'?"),
+        (None, {"fromPosition": "1"}, "no option 'fromPosition'; did you mean 'begin'?"),
+        (None, {"startingOffsets": "earliest"}, "did you mean 'begin'?"),
         (None, {"zzz": "1"}, "no option 'zzz'. Options: path, stream"),
         (None, {"paths": "[]"}, "one stream at a time"),
         (None, {"path": "s3://bucket/x"}, "is on s3:, .*: mount it"),

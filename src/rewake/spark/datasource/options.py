@@ -215,6 +215,12 @@ _WRITING: Final = (
 # What Spark itself reads from the options of a streaming write.
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
 
+# What others call it; names that look alike say where to end.
+_BEGINNINGS: Final = (
+    "position", "fromposition", "startposition", "startingposition", "fromtime", "startingfrom",
+    "startingoffsets", "startingtimestamp", "offset",
+)  # fmt: skip
+
 # Two of these would each say where the stretch begins, or where it ends.
 _RIVALS: Final = (
     ("begin", "lastRows"),
@@ -258,7 +264,8 @@ def _found(
 def _unknown(key: str, names: Sequence[str], purpose: str) -> UsageError:
     if key.lower() == "paths" and not purpose:
         return UsageError('several paths are given; read one stream at a time: .load("one path")')
-    hint = did_you_mean(key, names) or "."
+    begins = key.lower() in _BEGINNINGS and "begin" in names
+    hint = "; did you mean 'begin'?" if begins else did_you_mean(key, names) or "."
     return UsageError(f"there is no option {key!r}{purpose}{hint} Options: {', '.join(names)}")
 
 
