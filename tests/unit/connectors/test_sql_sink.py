@@ -393,3 +393,44 @@ def test_a_sink_is_a_value(shop: Outside, valued: Callable[[Any], None]) -> None
     for sink in sinks(shop):
         valued(sink)
     assert "position" not in str(sink.describe())
+
+
+def test_what_the_database_takes_for_one_key_does_not_depend_on_commits(tmp_path: Path) -> None:
+    """Here "A" and "a" are two keys, and in this column one: what came last counts."""
+    found = []
+    for cuts in ([3], [1, 2, 3]):
+        folder = tmp_path / str(len(cuts))
+        folder.mkdir()
+        shop = new_sqlite(folder)
+        shop.run("CREATE TABLE names (name text COLLATE NOCASE PRIMARY KEY, number bigint)")
+        sink = SqlSink(shop.database, table="names", key="name", deleted="gone", name="names")
+        schema = pa.schema([("name", pa.string()), ("number", pa.int64()), ("gone", pa.bool_())])
+        rows = [("A", 1, False), ("a", 2, True), ("B", 3, False)]
+        writer = sink.open(0, 1, schema)
+        for start, end in zip([0, *cuts], cuts, strict=False):
+            batch = pa.RecordBatch.from_pylist(
+                [dict(zip(schema.names, row, strict=True)) for row in rows[start:end]], schema
+            )
+            writer.write(0, StreamEvent(start, batch))
+            committed(writer)
+        writer.close()
+        found.append(shop.run("SELECT name, number FROM names"))
+    assert found == [[("B", 3)], [("B", 3)]]
+
+
+def test_positions_that_are_gone_while_it_is_known_whose_rows_they_are_are_damage(
+    shop: Outside,
+) -> None:
+    """All rows would be written again."""
+    sink = sinks(shop)[1]
+    writer = opened(sink)
+    writer.bind({"channels": {}})
+    writer.write(0, prices(0, 10))
+    committed(writer)
+    writer.close()
+    assert sink.look(0, 1) == ({0: 10}, {"channels": {}})
+    shop.run("DELETE FROM rewake_positions")
+    with pytest.raises(DamagedData, match="does not say how far they go"):
+        sink.look(0, 1)
+    with pytest.raises(DamagedData, match="does not say how far they go"):
+        opened(sink)

@@ -59,7 +59,7 @@ class SinkRecord:
             return SinkLook({}, None)
         # In this order: a writer may be at work, and says whose tuples are no later than they come.
         positions = self.positions(session)
-        return SinkLook(positions, self._origins(session))
+        return self._checked(positions, self._origins(session))
 
     def claim(self, session: SqlSession, shards: int, writes: str) -> tuple[int, SinkLook]:
         """Become the only writer; the epoch of that, and what predecessors have left.
@@ -81,7 +81,7 @@ class SinkRecord:
             session.run(f"UPDATE rewake_sinks SET epoch = epoch + 1 {_MINE}", **self._mine)
             self._check_owner(session, shards, writes)
             ((epoch,),) = session.run(f"SELECT epoch FROM rewake_sinks {_MINE}", **self._mine)
-            return int(epoch), SinkLook(self.positions(session), self._origins(session))
+            return int(epoch), self._checked(self.positions(session), self._origins(session))
 
     def check_epoch(self, session: SqlSession, epoch: int) -> None:
         """Refuse to write for somebody who has been succeeded, and keep successors waiting."""
@@ -142,6 +142,16 @@ class SinkRecord:
             f"rewake_origins says nothing of sink {self.sink!r} that can be read: somebody has "
             "changed it; restore it, or start anew with a sink of another name"
         )
+
+    def _checked(self, positions: dict[int, int], origins: dict[str, Any] | None) -> SinkLook:
+        """Both are written in one transaction; without positions all would be written again."""
+        if origins is not None and not positions:
+            raise DamagedData(
+                f"rewake_origins says whose the rows of sink {self.sink!r} are, and "
+                "rewake_positions does not say how far they go: somebody has changed it; restore "
+                "both tables with the rows, or start anew with a sink of another name"
+            )
+        return SinkLook(positions, origins)
 
     @property
     def _mine(self) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -247,14 +249,15 @@ class SqlSinkWriter(ChannelWriter):
             session.insert(sink.table, rows)
             return
         rows = _last_of_each(rows, sink.keys, sink.name)
-        if sink.deleted:
-            gone = pc.fill_null(rows.column(sink.deleted), False)
-            removed = rows.filter(gone).select(list(sink.keys))
-            rows = rows.filter(pc.invert(gone)).drop_columns([sink.deleted])
-            if removed.num_rows:
-                session.delete(sink.table, removed)
-        if rows.num_rows:
+        if not sink.deleted:
             session.upsert(sink.table, sink.keys, rows)
+            return
+        gone = pc.fill_null(rows.column(sink.deleted), False)
+        for run, removed in _runs(rows.drop_columns([sink.deleted]), gone):
+            if removed:
+                session.delete(sink.table, run.select(list(sink.keys)))
+            else:
+                session.upsert(sink.table, sink.keys, run)
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -288,6 +291,19 @@ def _answer_of(call: Call[Answer]) -> Answer:
         except Unavailable:
             if time.monotonic() >= end:
                 raise
+
+
+def _runs(rows: pa.Table, gone: pa.ChunkedArray) -> Iterator[tuple[pa.Table, bool]]:
+    """Rows that are removed, and rows that are not, by turns, in the order in which they came.
+
+    The database may take keys for one that are several here ("A" and "a" in some columns): what
+    becomes of them must not depend on which of them are in one commit.
+    """
+    removed = gone.to_numpy()
+    borders = [0, *(np.flatnonzero(removed[1:] != removed[:-1]) + 1).tolist(), len(removed)]
+    for start, end in pairwise(borders):
+        if end > start:
+            yield rows.slice(start, end - start), bool(removed[start])
 
 
 def _last_of_each(rows: pa.Table, key: tuple[str, ...], sink: str) -> pa.Table:

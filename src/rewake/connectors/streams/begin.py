@@ -177,13 +177,28 @@ def _moment_in(text: str) -> datetime | None:
 
 
 def settled(
-    name: str, place: str | int | Moment, reader: LogReader, kind: pa.DataType | None
+    name: str,
+    place: str | int | Moment,
+    reader: LogReader,
+    kind: pa.DataType | None,
+    *,
+    live: bool = False,
 ) -> int:
-    """The position in a log, whose times are of this type; a position is left as it is."""
+    """The position in a log, whose times are of this type; a position is left as it is.
+
+    `live`: what comes later is read, too.  A time that the stream has not reached is refused then:
+    where it will be is not known yet, and rows from before it would come.
+    """
     if isinstance(place, int):
         return place
     if isinstance(place, Moment):
-        return position_at(reader, name, place.time, kind, up=True)
+        position = position_at(reader, name, place.time, kind, up=True)
+        if live and position == reader.end_position and reader.end_timestamp < TIME_LIMIT:
+            raise UsageError(
+                f"{name}={place.words!r}: the stream has not come to that time yet, and rows from "
+                "before it would be read; begin at 'latest', or ask again when it is there"
+            )
+        return position
     return reader.view.first_position if place == EARLIEST else reader.end_position
 
 

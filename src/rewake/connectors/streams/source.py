@@ -114,7 +114,7 @@ class StreamSource:
                 end = None if self.follow else reader.end_sequence
                 log_id = reader.descriptor.log_id
                 kind = _time_type(contents, schemas[-1])
-                first = settled("begin", begin, reader, kind)
+                first = settled("begin", begin, reader, kind, live=self.follow)
                 shards.append(LogStretch(paths, log_id, first, end))
         if any(not schema.equals(schemas[0]) for schema in schemas):
             raise SchemaMismatch(f"the shards of the stream at {self.path} differ in their columns")

@@ -68,7 +68,7 @@ class KeptStream:
                 f"stream {self.stream!r} has no log, in which {begin!r} could be looked up; begin "
                 "at a position, or at 'latest'"
             )
-        return self._source(begin).shards[0].first_position
+        return self._source(begin, follow=True).shards[0].first_position
 
     def reader(self, position: int) -> SourceReader:
         """The log from a position on, up to where it ends now."""
@@ -81,6 +81,6 @@ class KeptStream:
         reader.seek(position)
         return reader
 
-    def _source(self, begin: Begin) -> StreamSource:
+    def _source(self, begin: Begin, *, follow: bool = False) -> StreamSource:
         output = self._place[1]
-        return StreamSource(self._log, begin, output=output, follow=False, schema=self.schema)
+        return StreamSource(self._log, begin, output=output, follow=follow, schema=self.schema)

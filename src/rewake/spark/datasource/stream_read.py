@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert not isinstance(begin, dict)
         with opened(shard) as log:
             first, end = log.view.first_position, log.end_position
-            position = settled("begin", begin, log, self.time)
+            position = settled("begin", begin, log, self.time, live=True)
             if not first <= position <= end:
                 raise OutOfRange(f"begin={position} is not in the log: it has {first} to {end}")
             return position
