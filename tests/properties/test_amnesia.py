@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from join_cases import join_cases
 from keyed_cases import keyed_programs
 from resample_cases import resample_cases
+from session_cases import session_programs
 from sort_cases import sort_cases
 from sort_runs import CUTS
-from test_sessions import session_programs
 
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.fragment import FragmentProgram, OutputRoute

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keyed_cases import KeyedProgram, as_case, with_end
 from program_cases import ProgramLife, run
+from session_cases import SessionCase, forgetting_keys
 from test_approaches import PRECISE, check_no_crash_shows
-from test_sessions import SessionCase, forgetting_keys
 
 from rewake.operators.aggregate.functions import Count, Sum, UserDefined
 from rewake.oracle.aggregates import Punctuation, aggregate_with_late

@@ -10,7 +10,7 @@ from aggregate_runs import TRIED
 from hypothesis import given
 from hypothesis import strategies as st
 from self_contained_cases import LAST_LIVES, LIVES, BatchCase, Life, Run
-from test_sessions import SessionCase
+from session_cases import SessionCase
 
 from rewake.operators.aggregate.operator import Aggregate
 
