@@ -108,6 +108,14 @@ def test_a_source_begins_where_it_is_told(tmp_path: Path, begin: Any, first: int
     assert reader.ended
 
 
+def test_a_time_that_is_not_reached_is_refused_where_a_stream_is_followed(tmp_path: Path) -> None:
+    """What comes next is from before it; a log that has ended has nothing from then on."""
+    log = log_of(tmp_path / "log", 5)
+    with pytest.raises(UsageError, match=r"has not come to that time yet.*begin at 'latest'"):
+        StreamSource(log, begin="2026-03-01T13:00:00", follow=True)
+    assert StreamSource(log, begin="2026-03-01T12:04:00", follow=True).shards[0].first_position == 4
+
+
 def test_a_stream_without_time_begins_at_no_time(tmp_path: Path) -> None:
     """It says so when the source is made."""
     create_log(tmp_path / "log", "log", {"schema": SCHEMA.serialize().to_pybytes()})

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,6 +52,35 @@ def test_a_shard_keeps_its_windows_from_batch_to_batch(tmp_path: Path) -> None:
         assert executor.ask(tmp_path, 1, [(2, 1)]) == [(2, 21)]
         assert executor.ask(tmp_path, 0, [(1, 10), (1, 5)], shard=1) == [(1, 15)]
         assert len(host_pids(tmp_path)) == 1
+
+
+def starting_hosts(at: Path) -> list[int]:
+    """Processes of hosts of this folder, whether or not they say so already."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            words = each.read_bytes().split(b"\0")
+            if b"rewake.net.shards.host" in words and str(at).encode() in words:
+                found.append(int(each.parent.name))
+    return found
+
+
+def test_a_host_that_is_killed_while_it_starts_is_started_again(tmp_path: Path) -> None:
+    """A local fault, of which the task hears nothing."""
+    killed: list[int] = []
+
+    def strike() -> None:
+        until(lambda: starting_hosts(tmp_path))
+        killed.extend(starting_hosts(tmp_path)[:1])
+        os.kill(killed[0], signal.SIGKILL)
+
+    with executors(tmp_path) as (executor,):
+        watching = threading.Thread(target=strike)
+        watching.start()
+        assert executor.ask(tmp_path, 0, [(1, 10), (1, 30)]) == [(1, 40)]
+        watching.join()
+        assert killed
+        assert killed[0] not in host_pids(tmp_path)
 
 
 def test_a_repeated_batch_gives_the_same_results_and_changes_nothing(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ _CONNECT_SECONDS: Final = 5.0
 _KNOCKS: Final = 20
 _KNOCK_SECONDS: Final = 0.005
 _START_SECONDS: Final = 60.0
+# How often it may be killed meanwhile.
+_STARTS: Final = 3
 # How long a host stays that nobody asks anything.
 IDLE_SECONDS: Final = "600"
 _ATTEMPTS: Final = 20
@@ -292,29 +294,37 @@ def host_address(folder: ShardFolder, listen: str, watched: Process) -> Address:
 
 
 def _start(folder: ShardFolder, listen: str, watched: Process, registration: Path) -> Address:
+    """Start it; again when it is killed while it starts, as by whoever is short of memory."""
     command = [sys.executable, "-m", "rewake.net.shards.host", str(folder.path), listen]
     log = registration.with_suffix(".log")
-    with suppress(FileNotFoundError):
-        registration.unlink()
-    with open(log, "ab", opener=private_opener) as said:
-        starting = subprocess.Popen(
-            [*command, str(watched), IDLE_SECONDS],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            env=_environment(),
-            start_new_session=True,
-        )
     deadline = time.monotonic() + _START_SECONDS
-    while (found := _running(registration)) is None:
-        if time.monotonic() > deadline or starting.poll() not in (None, 0):
-            starting.poll()
-            raise OperatingFault(
-                f"the shard host of this executor did not start; it said: {log.read_text()[-2000:]}"
+    for _ in range(_STARTS):
+        with suppress(FileNotFoundError):
+            registration.unlink()
+        with open(log, "ab", opener=private_opener) as said:
+            starting = subprocess.Popen(
+                [*command, str(watched), IDLE_SECONDS],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env=_environment(),
+                start_new_session=True,
             )
-        time.sleep(0.005)
-    starting.wait()
-    return found
+        while (found := _running(registration)) is None:
+            if time.monotonic() > deadline or starting.poll() not in (None, 0):
+                break
+            time.sleep(0.005)
+        else:
+            starting.wait()
+            return found
+        if (starting.poll() or 0) >= 0:
+            break  # it takes too long, or has said what is wrong
+    ended = starting.returncode
+    how = f"within {_START_SECONDS:g} s" if ended is None else f"(exit status {ended})"
+    raise OperatingFault(
+        f"the shard host of this executor did not start {how}; it said: "
+        f"{log.read_text()[-2000:] or 'nothing'}"
+    )
 
 
 def _environment() -> dict[str, str]:
