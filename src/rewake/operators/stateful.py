@@ -192,9 +192,9 @@ class StatefulOperator(ABC):
         self._applied[slots] = np.concatenate([openings.applied, snapshots.applied])
         return slots
 
+    @abstractmethod
     def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
         """As `restore`, which has checked the clock and takes over what all operators know."""
-        raise NotImplementedError
 
     @abstractmethod
     def replay(self, event: StreamEvent) -> int:
@@ -212,9 +212,9 @@ class StatefulOperator(ABC):
                 "stream, in its order"
             )
 
+    @abstractmethod
     def _finish_replay(self) -> Array:
         """Do what is left to do; the slots of parts that cannot be right."""
-        raise NotImplementedError
 
 
 def _described(schema: pa.Schema) -> str:

@@ -12,6 +12,7 @@ updates one pane however many windows overlap it.  A pane is the *part* that lea
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from math import gcd
 from typing import Any, ClassVar, NamedTuple
@@ -90,7 +91,7 @@ def check_reach(what: str, value: int) -> None:
         raise InvalidWindow(f"{what} of {value} is beyond what 64-bit times can hold")
 
 
-class WindowKind:
+class WindowKind(ABC):
     """Which tuples of a key belong together."""
 
     # What it is called in logs.
@@ -100,9 +101,9 @@ class WindowKind:
         """As values that JSON can hold."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]  # a dataclass
 
+    @abstractmethod
     def words(self, time: str | None) -> str:
         """For people; `time` is the event-time column."""
-        raise NotImplementedError
 
 
 def _size_words(window: CountWindow | TimeWindow, unit: str) -> str:
