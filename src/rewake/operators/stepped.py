@@ -9,7 +9,7 @@ import pyarrow as pa
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
-from rewake.operators.stateful import Outcome, StatefulOperator, StoredParts
+from rewake.operators.stateful import NO_SLOTS, Outcome, StatefulOperator, StoredParts
 from rewake.operators.stateless import StatelessStep, apply_steps, one_to_one
 
 __all__ = ["SteppedOperator", "check_room"]
@@ -118,12 +118,9 @@ class SteppedOperator(StatefulOperator):
         """The whole state of parts."""
         return self.inner.snapshot_columns(slots)
 
-    def restore(
-        self, openings: StoredParts, snapshots: StoredParts, *, clock: int, late_tuples: int
-    ) -> Int32s:
-        """Take these parts as the open ones of a new operator."""
-        return self.inner.restore(openings, snapshots, clock=clock, late_tuples=late_tuples)
+    def _take_back(self, openings: StoredParts, snapshots: StoredParts, clock: int) -> Int32s:
+        return self.inner.restore(openings, snapshots, clock=clock, late_tuples=self.late_tuples)
 
-    def end_replay(self) -> None:
-        """All restored parts are up to date."""
+    def _finish_replay(self) -> Array:
         self.inner.end_replay()
+        return NO_SLOTS
