@@ -83,6 +83,15 @@ def leave_quietly(daemon: ModuleType) -> None:
     What a task does wrong never comes here: a worker tells it to Spark and exits.
     """
     vars(daemon)["traceback"] = _Traceback(daemon.traceback)
+    told = sys.unraisablehook
+
+    def tell(unraisable: "sys.UnraisableHookArgs") -> None:
+        # A signal to leave that came where Python cannot raise, as between two forks.  The daemon
+        # leaves all the same, because Spark closes its input, too.
+        if not isinstance(unraisable.exc_value, SystemExit):
+            told(unraisable)
+
+    sys.unraisablehook = tell
 
 
 class _Traceback:

@@ -260,6 +260,39 @@ def _said(then: str) -> str:
     return ended.stderr
 
 
+# A daemon that is told something while it forks, where Python cannot raise.
+_FORKING = """
+import os
+from pyspark import daemon
+from rewake.spark.daemon import leave_quietly
+
+
+def told():
+    {then}
+
+
+leave_quietly(daemon)
+os.register_at_fork(after_in_parent=told)
+if not os.fork():
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "told"), [("raise SystemExit(1)", ""), ("raise ValueError('a bug')", "a bug")]
+)
+def test_a_daemon_that_is_told_to_leave_while_it_forks_says_nothing(then: str, told: str) -> None:
+    """The exit is lost there, and the daemon leaves because its input ends; the rest is told."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _FORKING.format(then=then)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0
+    assert (ended.stderr == "") == (told == "")
+    assert told in ended.stderr
+
+
 def test_last_words_that_nobody_hears_are_no_matter() -> None:
     """Spark is gone when the worker sends what it had gathered."""
     assert _said("there.close()") == ""
