@@ -64,7 +64,7 @@ def whole(*about: str) -> bool:
 
 
 def sampled(cases: Cases, one_in: int, *, about: tuple[str, ...]) -> Cases:
-    """All cases where what they are about has just changed; else one in so many of them."""
-    if whole(*about):
+    """All cases where what they are about has just changed; else one in so many, at least one."""
+    if whole(*about) or not cases:
         return cases
-    return cases[commit() % one_in :: one_in]
+    return cases[commit() % min(one_in, len(cases)) :: one_in]

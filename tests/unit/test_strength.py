@@ -37,6 +37,8 @@ def test_what_has_just_changed_is_enumerated_whole(repository: Path) -> None:
     """By the newest commit, or since; what has not is sampled."""
     assert strength.sampled(range(100), 10, about=("new",)) == range(100)
     assert len(strength.sampled(range(100), 10, about=("old",))) == 10
+    assert len(strength.sampled(range(2), 10, about=("old",))) == 1, "a sample of none is no test"
+    assert not strength.sampled(range(0), 10, about=("old",))
     strength.changed.cache_clear()
     (repository / "old").write_text("3")
     assert strength.sampled(range(100), 10, about=("old",)) == range(100)

@@ -26,7 +26,8 @@ class Packet:
 
     `rows` is -1 when only the payload knows (it was read back from a log).  `payload` is an Arrow
     IPC record batch message, empty when there are no rows.  `final`: the stream ends at `end`, for
-    ever; such a packet is empty.
+    ever; such a packet is empty.  `marker`: what a protocol says behind all that was sent before;
+    such a packet is empty, too, and stands between two positions.
     """
 
     start: int
@@ -35,11 +36,12 @@ class Packet:
     watermark: int | None = None
     payload: Buffer = b""
     final: bool = False
+    marker: bytes = b""
 
     @property
     def size(self) -> int:
         """Bytes that it holds in memory, roughly."""
-        return len(self.payload) + 64
+        return len(self.payload) + len(self.marker) + 64
 
 
 @dataclass(frozen=True, slots=True)

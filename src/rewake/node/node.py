@@ -210,6 +210,9 @@ class Node:
         taken = self._held or self.merge.take(self._tick_due(wall_ms), inside=not room)
         if taken is None:
             return self._perhaps_finish()
+        if taken.marker and taken.channel is not None:
+            self.turns += 1
+            return self.protocol.marked(taken.channel, taken.marker) + self._perhaps_finish()
         if self._held is None:
             self._shell.tuples_in += taken.there.batch.num_rows
             self._held = taken
@@ -222,6 +225,8 @@ class Node:
         self.turns += 1
         if taken.channel is not None:
             commands += self.protocol.acknowledge(taken.channel)
+            if taken.last:
+                commands += self.protocol.ended(taken.channel)
         return commands + self._perhaps_finish()
 
     def _check_growth(self) -> None:
@@ -321,7 +326,7 @@ class Node:
 
     def acked(self, connection: int, ack: Ack) -> list[NodeCommand]:
         """It made progress."""
-        return self.outputs.acked(connection, ack)
+        return self.outputs.acked(connection, ack) + self.protocol.acked()
 
     def read_back(self, connection: int, frames: Iterable[Frame]) -> list[NodeCommand]:
         """The frames that `ReadLog` asked for."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from rewake.log.files.lineage import Lineage
 from rewake.log.frame import Frame, SectionKind, TurnRecord
+from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import Emissions, StatefulOperator
 from rewake.recovery.promises.rates import RecoveryRates
@@ -24,7 +25,10 @@ from rewake.recovery.promises.rates import RecoveryRates
 __all__ = [
     "NOTHING",
     "Forward",
+    "GoOn",
+    "Hold",
     "LogSoFar",
+    "Mark",
     "Recovery",
     "RecoveryCommand",
     "Say",
@@ -56,6 +60,9 @@ class Turn(NamedTuple):
 
 
 NOTHING = Turn(None)
+
+# They stand between packets, and are many.
+MAX_MARKER_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,38 @@ class Vouch:
     place: int
 
 
-RecoveryCommand = Say | Forward | Wake | Vouch
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Say this to all nodes that read, behind the output of all turns so far.
+
+    It is no part of the stream: a link that breaks may lose it, or bring it twice.
+    """
+
+    words: bytes
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.words) <= MAX_MARKER_BYTES:
+            raise UsageError(
+                f"a marker of {len(self.words)} bytes; it has at least one and at most "
+                f"{MAX_MARKER_BYTES}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Take nothing more of this input; what arrives waits, and its upstream with it."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Take of this input again."""
+
+    channel: int
+
+
+RecoveryCommand = Say | Forward | Wake | Vouch | Mark | Hold | GoOn
 
 
 # --- where the node runs -------------------------------------------------------------------------
@@ -174,6 +212,18 @@ class Recovery(ABC):
 
     def woke(self, now_ms: float) -> Sequence[RecoveryCommand]:  # noqa: ARG002
         """What `Wake` asked for."""
+        return ()
+
+    def marked(self, channel: int, words: bytes) -> Sequence[RecoveryCommand]:  # noqa: ARG002
+        """An upstream says this behind all that was taken of this input; between two turns."""
+        return ()
+
+    def ended(self, channel: int) -> Sequence[RecoveryCommand]:  # noqa: ARG002
+        """An input has ended, and all of it is taken."""
+        return ()
+
+    def released(self, position: int) -> Sequence[RecoveryCommand]:  # noqa: ARG002
+        """No node that reads will ask again for output before this position; it only rises."""
         return ()
 
     # --- of those that keep records themselves, in other places ------------------------------

@@ -55,6 +55,7 @@ SAMPLES: tuple[Message, ...] = (
     Packet(3, 9, 2, None, b"arrow bytes"),
     Packet(3, 9, -1, -(2**63), b"x", final=True),
     Packet(2**63 - 1, 2**63 - 1, 0, 2**63 - 1),
+    Packet(7, 7, marker=b"round 7"),
     Subscribe("sum#0", 1, "print#0", 2, -1, 7),
     Peek("sum#0"),
     Follow("sum#0", 1, 4),

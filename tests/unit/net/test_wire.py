@@ -25,6 +25,7 @@ from rewake.net.wire.codec import (
 )
 from rewake.net.wire.decoder import Decoder
 from rewake.node.messages import Failed, Heartbeat, Packet, Peer, Register, Welcome, Words
+from rewake.recovery.driven import MAX_MARKER_BYTES
 
 POSITIONS = st.integers(0, 2**62)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -191,7 +192,7 @@ def test_a_header_that_is_no_json_object_is_refused(header: bytes) -> None:
 )
 def test_each_part_of_the_prefix_is_checked(change: tuple[int, bytes], said: str) -> None:
     """The error says what was received and from whom."""
-    data = bytearray(as_bytes(SAMPLES[4]))
+    data = bytearray(as_bytes(SAMPLES[5]))
     data[change[0] : change[0] + len(change[1])] = change[1]
     with pytest.raises(BadPeer, match=said) as caught:
         decoded([bytes(data)])
@@ -200,7 +201,17 @@ def test_each_part_of_the_prefix_is_checked(change: tuple[int, bytes], said: str
 
 @pytest.mark.parametrize(
     "packet",
-    [Packet(5, 4), Packet(-1, 4), Packet(0, 4, 5, None, b"x"), Packet(0, 4, -2, None, b"x")],
+    [
+        Packet(5, 4),
+        Packet(-1, 4),
+        Packet(0, 4, 5, None, b"x"),
+        Packet(0, 4, -2, None, b"x"),
+        Packet(3, 4, marker=b"x"),
+        Packet(-1, -1, marker=b"x"),
+        Packet(4, 4, watermark=7, marker=b"x"),
+        Packet(4, 4, final=True, marker=b"x"),
+        Packet(4, 4, marker=b"x" * (MAX_MARKER_BYTES + 1)),
+    ],
 )
 def test_a_packet_that_contradicts_itself_is_refused(packet: Packet) -> None:
     """Positions are the time of the recovery protocols: they must make sense at least."""

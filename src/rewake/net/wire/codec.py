@@ -6,7 +6,7 @@ Little-endian.  Every frame is
          0     4  magic           "RWKN"
          4     1  version         1
          5     1  kind            of the message
-         6     2  flags           of a packet: 1 final, 2 has a watermark; else 0
+         6     2  flags           of a packet: 1 final, 2 has a watermark, 4 is a marker; else 0
          8     4  header_length
         12     4  payload_length  0 unless the frame is a packet, or words between places
         16     4  crc             CRC-32C of bytes 0..15 and of the header
@@ -14,7 +14,8 @@ Little-endian.  Every frame is
                                   of an ack: consumed, needed (i64 each);
                                   of words: nothing;
                                   of an authentication frame: raw bytes; else a JSON object
-         .     .  payload         of a packet: Arrow IPC, as it is; of words: an approach's own
+         .     .  payload         of a packet: Arrow IPC, as it is, or a marker's bytes;
+                                  of words: an approach's own
 
 What always holds: `encode` followed by `decode_message` gives an equal message; decoding raises
 nothing but `BadPeer`; both lengths are checked against the `Limits` before anything of that size is
@@ -53,6 +54,7 @@ from rewake.net.wire.fields import (
 )
 from rewake.node import messages as node_messages
 from rewake.node.messages import MAX_WORDS_BYTES, Ack, Packet, Words
+from rewake.recovery.driven import MAX_MARKER_BYTES
 
 __all__ = [
     "AUTHENTICATED",
@@ -78,7 +80,7 @@ _PACKET: Final = Struct("<qqqq")
 _ACK: Final = Struct("<qq")
 PREFIX_BYTES: Final = _PREFIX.size
 assert PREFIX_BYTES == 20
-_FINAL, _WATERMARK = 1, 2
+_FINAL, _WATERMARK, _MARKER = 1, 2, 4
 
 # What nodes, clients and the coordinator say; the classes of `rewake.node.messages`.
 Message = Any
@@ -268,15 +270,17 @@ def encode(message: Message, limits: Limits = AUTHENTICATED) -> list[Buffer]:
 
 
 def _encode_packet(packet: Packet, limits: Limits) -> list[Buffer]:
-    payload = memoryview(packet.payload).cast("B")
+    payload = memoryview(packet.marker or packet.payload).cast("B")
     if payload.nbytes > limits.payload_bytes:
         raise UsageError(
             f"the {packet.rows} tuples before position {packet.end} make a packet of "
             f"{payload.nbytes} bytes, over the limit of {limits.payload_bytes}; "
             "cut the stream into smaller stream events"
         )
-    assert (packet.rows != 0) == (payload.nbytes > 0), "tuples and bytes go together"
+    marks = bool(packet.marker)
+    assert (packet.rows != 0) == (payload.nbytes > 0 and not marks), "tuples and bytes go together"
     flags = (_FINAL if packet.final else 0) | (0 if packet.watermark is None else _WATERMARK)
+    flags |= _MARKER if marks else 0
     header = _PACKET.pack(packet.start, packet.end, packet.rows, packet.watermark or 0)
     head = encode_frame(Kind.PACKET, header, flags, payload.nbytes)
     return [head, payload] if payload.nbytes else [head]
@@ -347,6 +351,9 @@ def decode_message(frame: Frame, peer: str) -> Message:
 
 def _decode_packet(frame: Frame, peer: str) -> Packet:
     start, end, rows, watermark = _PACKET.unpack(frame.header)
+    is_marker = frame.flags == _MARKER and 0 < len(frame.payload) <= MAX_MARKER_BYTES
+    if is_marker and 0 <= start == end and not (rows or watermark):
+        return Packet(start, end, marker=bytes(frame.payload))
     has_watermark = bool(frame.flags & _WATERMARK)
     positions_right = 0 <= start <= end and -1 <= rows <= end - start
     flags_right = frame.flags <= (_FINAL | _WATERMARK) and (has_watermark or watermark == 0)

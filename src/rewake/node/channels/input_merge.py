@@ -57,7 +57,8 @@ class Taken(NamedTuple):
     """What the next turn consumes: of which channel, there, and in the fragment's own time.
 
     `idle`: with it the last channel fell silent.  `token`: what leaves behind it.  A tick has no
-    channel, and neither has what the fragment itself says.
+    channel, and neither has what the fragment itself says.  `marker`: nothing is consumed; a
+    protocol upstream says this behind all that was.  `last`: the channel ends with it.
     """
 
     channel: int | None
@@ -65,6 +66,8 @@ class Taken(NamedTuple):
     here: StreamEvent
     idle: bool = False
     token: int | None = None
+    marker: bytes = b""
+    last: bool = False
 
     @property
     def passed_on(self) -> int | None:
@@ -97,6 +100,20 @@ class _Channel:
     ended: bool = False
     # Whether the next arrival may start earlier than expected and is not to be cut.
     whole: bool = False
+    # Whether nothing is taken from it at present, because a protocol has asked for that.
+    held: bool = False
+    # How many of those that wait are markers.
+    markers: int = 0
+
+    @property
+    def next_is_marker(self) -> bool:
+        """Whether a marker is all that comes before the rest."""
+        return self.markers > 0 and is_marker(self.waiting[0])
+
+
+def is_marker(item: Packet | StreamEvent) -> bool:
+    """Whether it is a protocol's marker and no part of the stream."""
+    return isinstance(item, Packet) and bool(item.marker)
 
 
 def _size(item: Packet | StreamEvent) -> int:
@@ -160,7 +177,8 @@ class InputMerge:
         """
         each = self._channels[channel]
         each.waiting.clear()
-        each.waiting_bytes = 0
+        each.waiting_bytes = each.markers = 0
+        each.held = False
         each.expected = each.consumed = position
         each.final_at, each.ended, each.idle = -1, False, False
         each.watermark = NO_TIME
@@ -210,6 +228,7 @@ class InputMerge:
             return False
         each.waiting.append(item)
         each.waiting_bytes += _size(item)
+        each.markers += is_marker(item)
         each.expected = item.end
         return True
 
@@ -230,6 +249,28 @@ class InputMerge:
         """Bytes that arrived and wait."""
         return self._channels[channel].waiting_bytes
 
+    # --- a protocol's markers ----------------------------------------------------------------
+
+    def hold(self, channel: int) -> None:
+        """Take nothing more of this channel until `go_on`; what arrives waits."""
+        self._channels[channel].held = True
+
+    def go_on(self, channel: int) -> None:
+        """Take of this channel again."""
+        self._channels[channel].held = False
+
+    def _marker(self) -> Taken | None:
+        """The next marker that nothing is before; it is no turn, and nobody repeats it."""
+        for channel, each in enumerate(self._channels):
+            if each.next_is_marker and not each.held:
+                item = each.waiting.popleft()
+                assert isinstance(item, Packet)
+                each.waiting_bytes -= _size(item)
+                each.markers -= 1
+                nothing = StreamEvent(self.position, no_tuples(each.schema))
+                return Taken(channel, nothing, nothing, marker=item.marker)
+        return None
+
     # --- turns -------------------------------------------------------------------------------
 
     @property
@@ -243,6 +284,8 @@ class InputMerge:
         `tick`: what the clock shows, if the fragment shall hear of it before anything else.
         `inside`: only from channels of a cycle, because there is no room for more from outside.
         """
+        if (marker := self._marker()) is not None:
+            return marker
         if self._script:
             return self._follow(inside)
         if tick is not None:
@@ -252,7 +295,7 @@ class InputMerge:
         for step in range(len(self._channels)):
             channel = (self._next + step) % len(self._channels)
             each = self._channels[channel]
-            if each.waiting and (each.inside or not inside):
+            if each.waiting and not each.held and (each.inside or not inside):
                 self._next = channel + 1
                 return self._consume(channel, None)
         return None
@@ -275,7 +318,7 @@ class InputMerge:
             self._script.popleft()
             return self._tick(first, recorded=True)
         each = self._channels[channel]
-        if not each.waiting or (inside and not each.inside):
+        if not each.waiting or each.held or (inside and not each.inside):
             return None
         taken = self._consume(channel, first + span, recorded=True)
         consumed = taken.there.end - first
@@ -317,7 +360,8 @@ class InputMerge:
             each.idle = event.watermark == IDLE
         if event.watermark is not None and not (each.idle or each.late):
             each.watermark = max(each.watermark, event.watermark)
-        if isinstance(item, Packet) and item.final:
+        last = isinstance(item, Packet) and item.final
+        if last:
             each.ended, each.idle = True, False
             each.watermark = END_OF_TIME
         here = self._here(channel, event)
@@ -325,9 +369,9 @@ class InputMerge:
         if self.rounds is not None:
             self._tell_rounds(self.rounds, channel, token, event, here)
             token = None
-        return Taken(
-            channel, event, here, self._idle and not was_idle, token if each.inside else None
-        )
+        fell_idle = self._idle and not was_idle
+        token = token if each.inside else None
+        return Taken(channel, event, here, fell_idle, token, last=last)
 
     def _tell_rounds(
         self, rounds: Rounds, channel: int, token: int | None, there: StreamEvent, here: StreamEvent
@@ -511,6 +555,7 @@ class InputMerge:
         for each in self._channels:
             assert each.consumed <= each.expected, "consumed what has not arrived"
             assert each.waiting_bytes == sum(_size(item) for item in each.waiting)
+            assert each.markers == sum(is_marker(item) for item in each.waiting)
         if not self.several:
             assert self._channels[0].consumed == self.position, "two times in one channel"
 

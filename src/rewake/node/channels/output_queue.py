@@ -229,6 +229,8 @@ class OutputQueue:
             packet = self._packets[number]
             cursor.seen = max(cursor.seen, self._sequences[number] + 1)
             number += 1
+            if packet.marker and not cursor.required:
+                continue  # what nodes say to each other
             if packet.end > cursor.position or packet.start >= cursor.position:
                 cursor.sent(packet)
                 yield packet

@@ -236,6 +236,14 @@ class Subscriptions:
             commands += self._forget(queue)
         return commands
 
+    def mark(self, words: bytes) -> list[NodeCommand]:
+        """Say this to the nodes that read, behind all that was offered.
+
+        It is in memory alone: who connects again may get it twice, or never.
+        """
+        packets = [Packet(queue.end, queue.end, marker=words) for queue in self.queues]
+        return self.offer(packets)
+
     def tell(self, token: int) -> list[NodeCommand]:
         """Whoever has been sent all that there is now is told this token."""
         commands: list[NodeCommand] = []

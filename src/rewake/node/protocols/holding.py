@@ -54,6 +54,8 @@ class Holding(UnderApproach):
         self._kept_end = self.end
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
+        # What is said behind the output of a turn, by the sequence of its record.
+        self._markers: deque[tuple[int, bytes]] = deque()
         self._frame_marks = FrameMarks()
 
     @classmethod
@@ -153,6 +155,8 @@ class Holding(UnderApproach):
                 commands += self.shell.outputs.offer(turn.packets, turn.sequence)
             if turn.token is not None:
                 commands += self.shell.outputs.tell(turn.token)
+            while self._markers and self._markers[0][0] <= turn.sequence:
+                commands += super()._mark(self._markers.popleft()[1])
             if turn.note is not None:
                 notes.append(turn.note)
             if turn.needs is not None:
@@ -160,6 +164,13 @@ class Holding(UnderApproach):
                 self._frame_marks.put(turn.end, turn.sequence + 1)
         commands += self._tell_producers(notes)
         return commands if needs is None else commands + self.release(*needs)
+
+    def _mark(self, words: bytes) -> list[NodeCommand]:
+        """Behind output that waits for its record, it waits, too."""
+        if not self._pending:
+            return super()._mark(words)
+        self._markers.append((self._pending[-1].sequence, words))
+        return []
 
     @property
     def durable_end(self) -> int:

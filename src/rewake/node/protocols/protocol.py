@@ -124,7 +124,19 @@ class Protocol(ABC):
     def turn(self, taken: Taken, now_ms: float, note: Note | None) -> list[NodeCommand]:
         """A turn was taken; `note` is what it does for a producer."""
 
+    def marked(self, channel: int, words: bytes) -> list[NodeCommand]:  # noqa: ARG002
+        """An upstream says this behind all that was taken of a channel."""
+        return []
+
+    def ended(self, channel: int) -> list[NodeCommand]:  # noqa: ARG002
+        """A channel has ended, and all of it is taken."""
+        return []
+
     # --- what happens to what left -----------------------------------------------------------
+
+    def acked(self) -> list[NodeCommand]:
+        """Somebody who reads has made progress."""
+        return []
 
     def durable(self, frames: int) -> list[NodeCommand]:  # noqa: ARG002
         """Every frame with a sequence below `frames` is durable."""

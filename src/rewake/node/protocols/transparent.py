@@ -68,6 +68,10 @@ class Transparent(Protocol):
             packets[output] = packet_of(event.holding(batch))
         return shell.outputs.offer(packets)
 
+    def marked(self, channel: int, words: bytes) -> list[NodeCommand]:  # noqa: ARG002
+        """What is passed on keeps its place in the stream."""
+        return self.shell.outputs.mark(words)
+
     def acknowledge(self, channel: int) -> list[NodeCommand]:
         """What those who read need is what it needs."""
         self.needed[channel] = min(self.shell.outputs.needed(), self.shell.merge.consumed(channel))

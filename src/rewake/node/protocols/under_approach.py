@@ -18,7 +18,7 @@ from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.recovery.approach import Keeper, Recovery, Turn
-from rewake.recovery.driven import Forward, RecoveryCommand
+from rewake.recovery.driven import Forward, GoOn, Hold, Mark, RecoveryCommand
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["UnderApproach"]
@@ -38,6 +38,8 @@ class UnderApproach(Protocol):
         self._delay = -1 if delay is None else delay
         # Tuples, CHECKs and their bytes of the last turn, which somebody may measure.
         self._last_turn = (0, 0, 0)
+        # Output before this position is asked for no more, as the approach was told last.
+        self._released = 0
 
     @classmethod
     def rebuild(cls, plan: NodePlan, frames: Iterable[Frame]) -> Recovery:
@@ -99,6 +101,22 @@ class UnderApproach(Protocol):
         """The approach's timer."""
         return self._carry(self.recovery.woke(now_ms))
 
+    def marked(self, channel: int, words: bytes) -> list[NodeCommand]:
+        """What it means is the approach's matter."""
+        return self._carry(self.recovery.marked(channel, words))
+
+    def ended(self, channel: int) -> list[NodeCommand]:
+        """Nobody will say anything by it any more."""
+        return self._carry(self.recovery.ended(channel))
+
+    def acked(self) -> list[NodeCommand]:
+        """The approach hears of what nobody needs any more."""
+        needed = self.shell.outputs.needed()
+        if needed <= self._released:
+            return []
+        self._released = needed
+        return self._carry(self.recovery.released(needed))
+
     def _carry(self, commands: Iterable[RecoveryCommand]) -> list[NodeCommand]:
         """What the approach's commands mean for the node."""
         carried: list[NodeCommand] = []
@@ -106,9 +124,19 @@ class UnderApproach(Protocol):
             match command:
                 case Forward(before):
                     carried += self._forward(before)
+                case Mark(words):
+                    carried += self._mark(words)
+                case Hold(channel):
+                    self.shell.merge.hold(channel)
+                case GoOn(channel):
+                    self.shell.merge.go_on(channel)
                 case _:
                     carried.append(command)
         return carried
+
+    def _mark(self, words: bytes) -> list[NodeCommand]:
+        """Say this behind all output so far."""
+        return self.shell.outputs.mark(words)
 
     def _forward(self, before: int) -> list[NodeCommand]:
         """What turns before this sequence recorded is kept: their output may leave."""
