@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from rewake.recovery.policies.recover_within import RecoverWithin
     from rewake.recovery.policies.shots import Shots
     from rewake.recovery.policies.targets import Targets
+    from rewake.recovery.standby.active import ActiveStandby
+    from rewake.recovery.standby.passive import PassiveStandby
     from rewake.spark.start import start
     from rewake.spark.structured.aggregate import aggregate
     from rewake.spark.structured.hosting import OrderMatters
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ActiveStandby",
     "Amnesia",
     "Avg",
     "Batches",
@@ -80,6 +83,7 @@ __all__ = [
     "Max",
     "Min",
     "OrderMatters",
+    "PassiveStandby",
     "Postgres",
     "Query",
     "RecoverWithin",
@@ -109,6 +113,7 @@ __all__ = [
 
 # Where each name is; without the package's own name, which all of them begin with.
 _PLACES = {
+    "ActiveStandby": "recovery.standby.active",
     "Amnesia": "recovery.amnesia",
     "Avg": "operators.aggregate.functions",
     "Batches": "connectors.memory",
@@ -127,6 +132,7 @@ _PLACES = {
     "Max": "operators.aggregate.functions",
     "Min": "operators.aggregate.functions",
     "OrderMatters": "spark.structured.hosting",
+    "PassiveStandby": "recovery.standby.passive",
     "Postgres": "connectors.databases.database",
     "Query": "graph",
     "RecoverWithin": "recovery.policies.recover_within",

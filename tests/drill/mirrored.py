@@ -38,7 +38,7 @@ class Mirrored(Approach):
         found = tuple(frames)
         return Mirroring(ContinuousEventual().build(operator, emit, found), found, self.every_ms)
 
-    def stand_by(self):
+    def stand_by(self, make, emit):  # noqa: ARG002
         """Holds nothing yet."""
         return Mirror()
 

@@ -43,6 +43,7 @@ from rewake.node.lateness import Lateness
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
+from rewake.recovery.approach import Release
 from rewake.recovery.promises.rates import RecoveryRates
 
 NO_LOG_YET = LogSoFar()
@@ -67,7 +68,7 @@ class Node:
         kind = self.protocol_of(plan)
         seen: list[Frame] = []
         frames = iter(past.frames)
-        self.recovery = kind.rebuild(plan, _noting(frames, seen))
+        self.recovery = kind.rebuild(plan, _noting(frames, seen), past.alive)
         operator = None if self.recovery is None else self.recovery.operator
         # The operator, if it goes by the clock of the machine.
         self._clocked = operator if operator is not None and operator.clocked else None
@@ -123,6 +124,7 @@ class Node:
             limits=self.limits,
             sequence=past.next_sequence,
             lineage=past.lineage,
+            remade=self.plan.approach.release is Release.AT_ONCE,
             rewind=self._rewind,
         )
 

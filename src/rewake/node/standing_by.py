@@ -37,7 +37,8 @@ class StandingBy:
         self._peer = peers.get(plan.name)
         self._numbers = numbers
         self._link: int | None = None
-        self._standby = plan.approach.stand_by()
+        program, schemas = plan.program, plan.input_schemas
+        self._standby = plan.approach.stand_by(lambda: program.operator(*schemas), program.emit)
 
     def start(self) -> Sequence[LinkCommand]:
         """Connect, if it is known where the node runs."""

@@ -41,6 +41,7 @@ __all__ = [
     "Guarantee",
     "Keeper",
     "Kept",
+    "NewOperator",
     "Recovery",
     "Release",
     "Standby",
@@ -60,6 +61,8 @@ __all__ = [
 
 # How an operator's results become the fragment's outputs: further steps, then a shuffle.
 Emit = Callable[[Outcome], Emissions]
+# A new operator of a fragment, as often as it is called.
+NewOperator = Callable[[], StatefulOperator]
 
 RESULTS_OUTPUT, LATE_OUTPUT = 0, 1
 
@@ -95,9 +98,16 @@ class Approach(ABC):
     def build(self, operator: StatefulOperator, emit: Emit, frames: Iterable[Frame]) -> Recovery:
         """Rebuild from a log given newest frame first (empty for a new one); `operator` is new."""
 
-    def stand_by(self) -> Standby:
-        """What one of the other places begins with; only asked of those that have several."""
+    def stand_by(self, make: NewOperator, emit: Emit) -> Standby:  # noqa: ARG002
+        """What one of the other places begins with; only asked of those that have several.
+
+        `make` gives new operators, for who computes along.
+        """
         raise AssertionError(f"approach {self.name!r} has one place")
+
+    def resume(self, alive: Recovery, frames: Iterable[Frame]) -> Recovery:  # noqa: ARG002
+        """Go on with what a place has kept up that stood by, and with its records, newest first."""
+        raise AssertionError(f"under approach {self.name!r} nobody computes along")
 
     def late_tuples_in(self, frame: Frame) -> int:  # noqa: ARG002
         """How many tuples had come too late when this frame was written."""
@@ -122,16 +132,15 @@ class Approach(ABC):
 
         What nobody keeps is lost.  Where output waits until its record is kept, with the order in
         which inputs met, no crash shows.  Where it does not wait, what was sent is made again: the
-        same, unless chance has a part in it (Hwang Table 3.2).
+        same under the same positions, so that whoever has it drops it, unless chance has a part in
+        it (Hwang Table 3.2; the price of precise output of Table 3.4 is paid by positions).
         """
         if self.keeper is Keeper.NOBODY:
             own = Guarantee.GAP
-        elif self.release is Release.WHEN_KEPT:
-            own = Guarantee.PRECISE
-        elif operator_class is OperatorClass.ARBITRARY:
+        elif self.release is Release.AT_ONCE and operator_class is OperatorClass.ARBITRARY:
             own = Guarantee.DIVERGENT
         else:
-            own = Guarantee.REPEATING
+            own = Guarantee.PRECISE
         return guarantee_behind(own, operator_class, inputs)
 
 
@@ -142,9 +151,9 @@ _SURVIVES: Final = {
 }
 # What nodes can carry out: where output is retained, when it leaves, the least number of places.
 _CARRIED_OUT: Final = {
-    Keeper.LOG: (Kept.IN_LOG, Release.WHEN_KEPT, 1),
-    Keeper.STANDBY: (Kept.IN_QUEUE, Release.WHEN_KEPT, 2),
-    Keeper.NOBODY: (Kept.NOWHERE, Release.AT_ONCE, 1),
+    Keeper.LOG: (Kept.IN_LOG, (Release.WHEN_KEPT,), 1),
+    Keeper.STANDBY: (Kept.IN_QUEUE, (Release.WHEN_KEPT, Release.AT_ONCE), 2),
+    Keeper.NOBODY: (Kept.NOWHERE, (Release.AT_ONCE,), 1),
 }
 
 
@@ -158,13 +167,19 @@ def register(approach: type[Approach]) -> type[Approach]:
 
     The first that can promise a time is what those get who do not choose.
     """
-    answers = (approach.retains, approach.release)
-    *able, least_places = _CARRIED_OUT[approach.keeper]
+    retains, releases, least_places = _CARRIED_OUT[approach.keeper]
     enough = approach.places >= least_places and (least_places > 1 or approach.places == 1)
-    if answers != tuple(able) or not enough:
+    # A property is a user's choice among those that can be.
+    chosen = isinstance(approach.release, property)
+    if (
+        approach.retains is not retains
+        or not (chosen or approach.release in releases)
+        or not enough
+    ):
+        leaves = " or ".join(each.value for each in releases)
         raise UsageError(
             f"approach {approach.name!r} cannot be carried out: what {approach.keeper.value} keeps "
-            f"is retained {able[0].value}, leaves {able[1].value}, and takes "
+            f"is retained {retains.value}, leaves {leaves}, and takes "
             f"{'one place' if least_places == 1 else f'{least_places} places or more'}, not "
             f"{approach.retains.value}, {approach.release.value}, {approach.places}"
         )

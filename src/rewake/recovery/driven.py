@@ -67,12 +67,16 @@ MAX_MARKER_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class LogSoFar:
-    """What earlier lives of a node left: frames, newest first, where it goes on, who wrote it."""
+    """What earlier lives of a node left: frames, newest first, where it goes on, who wrote it.
+
+    `alive`: what a place has kept up that stood by, and is the node's from now on.
+    """
 
     frames: Iterable[Frame] = ()
     next_sequence: int = 0
     next_position: int = 0
     lineage: Lineage | None = None
+    alive: Recovery | None = None
 
 
 # --- commands ------------------------------------------------------------------------------------

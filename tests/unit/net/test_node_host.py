@@ -166,7 +166,7 @@ def test_an_open_node_that_has_left_gives_no_more_signs_of_life(
 class Broken(Mirrored):
     """Cannot stand by."""
 
-    def stand_by(self) -> Any:
+    def stand_by(self, make: Any, emit: Any) -> Any:  # noqa: ARG002
         raise OperatingFault("no memory to stand by")
 
 

@@ -40,10 +40,13 @@ class Subscriptions:
         limits: NodeLimits,
         sequence: int = 0,
         lineage: Lineage | None = None,
+        remade: bool = False,
         rewind: Callable[[int], list[NodeCommand]],
     ) -> None:
         self._epoch = epoch
         self._kept = kept
+        # Whether what left before a crash may have to be made again, under the same positions.
+        self._remade = remade
         self._rewind = rewind
         self._limits = limits
         self._consumers = consumers
@@ -215,8 +218,8 @@ class Subscriptions:
     def _beyond_queue(self, message: Subscribe) -> Refused | None:
         """Why a node is not served that asks for what memory does not hold, or never held."""
         queue = self.queues[message.output]
-        if queue.first <= message.position <= queue.end:
-            return None
+        if queue.first <= message.position and (self._remade or message.position <= queue.end):
+            return None  # who is ahead is sent nothing until this has come as far
         return Refused(
             f"{message.subscriber!r} asks for position {message.position} of {message.node!r}, "
             f"whose memory holds {queue.first} to {queue.end}: the two are not of one history; "

@@ -1,6 +1,7 @@
 """Holding: a turn's record goes to its keeper, and its output leaves when the keeper has it.
 
-What always holds: nothing is forwarded whose record is not kept; upstreams keep what a recovery
+What always holds: nothing is forwarded whose record is not kept, unless the approach lets output
+leave at once; upstreams keep what a recovery
 from the records would ask for again; the keeper keeps what a recovery or a consumer would read.
 Who keeps records is up to those who derive from this.
 """
@@ -21,7 +22,7 @@ from rewake.node.frame_marks import FrameMarks
 from rewake.node.messages import Ack, Packet
 from rewake.node.protocols.protocol import LogSoFar, Shell
 from rewake.node.protocols.under_approach import UnderApproach
-from rewake.recovery.approach import Turn
+from rewake.recovery.approach import Release, Turn
 
 __all__ = ["Holding"]
 
@@ -54,6 +55,8 @@ class Holding(UnderApproach):
         self._kept_end = self.end
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
+        # Whether output leaves before its record is kept.
+        self._at_once = shell.plan.approach.release is Release.AT_ONCE
         # What is said behind the output of a turn, by the sequence of its record.
         self._markers: deque[tuple[int, bytes]] = deque()
         self._frame_marks = FrameMarks()
@@ -125,9 +128,12 @@ class Holding(UnderApproach):
         size = sum(len(section.payload) for section in sections)
         sequence, self.sequence = self.sequence, self.sequence + 1
         needs = self.needs() if sequence % self.shell.limits.turns_per_trim == 0 else None
+        left: list[NodeCommand] = []
+        if self._at_once and packets is not None:
+            left, packets = self.shell.outputs.offer(packets, sequence), None
         self._pending.append(_Pending(sequence, self.end, size, packets, needs, note, token))
         self._pending_bytes += size
-        return self._hand_over(sequence, start, record)
+        return [*left, *self._hand_over(sequence, start, record)]
 
     @abstractmethod
     def _hand_over(self, sequence: int, position: int, record: TurnRecord) -> list[NodeCommand]:

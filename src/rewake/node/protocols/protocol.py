@@ -76,8 +76,13 @@ class Protocol(ABC):
         self.end = self.first_position(shell.epoch, past)
 
     @classmethod
-    def rebuild(cls, plan: NodePlan, frames: Iterable[Frame]) -> Recovery | None:  # noqa: ARG003
-        """The operator as it was, if there is one."""
+    def rebuild(
+        cls,
+        plan: NodePlan,  # noqa: ARG003
+        frames: Iterable[Frame],  # noqa: ARG003
+        alive: Recovery | None = None,  # noqa: ARG003
+    ) -> Recovery | None:
+        """The operator as it was, if there is one; `alive` if somebody has kept it up."""
         return None
 
     @classmethod

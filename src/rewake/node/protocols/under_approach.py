@@ -42,8 +42,12 @@ class UnderApproach(Protocol):
         self._released = 0
 
     @classmethod
-    def rebuild(cls, plan: NodePlan, frames: Iterable[Frame]) -> Recovery:
+    def rebuild(
+        cls, plan: NodePlan, frames: Iterable[Frame], alive: Recovery | None = None
+    ) -> Recovery:
         """The operator as its approach brings it back."""
+        if alive is not None:
+            return plan.approach.resume(alive, frames)
         operator = plan.program.operator(*plan.input_schemas)
         return plan.approach.build(operator, plan.program.emit, frames)
 

@@ -118,8 +118,9 @@ class InstantCheckpointing(Recovery):
         # Of the last checkpoint: its input time, and how many deltas it is behind a full one.
         self._checkpointed = -1
         self._deltas = -1
-        # Since the last checkpoint.
+        # Since the last checkpoint; and whether somebody wants one now.
         self._tuples = self._turns = 0
+        self._asked = False
         # Since the last full checkpoint, it included: what a recovery would read.
         self._frames = self._records = 0
         # Tuples emitted so far, by output.
@@ -163,11 +164,19 @@ class InstantCheckpointing(Recovery):
             self._emitted[output] += batch.num_rows
         return outputs
 
+    def ask(self) -> None:
+        """Have the next turn leave a checkpoint."""
+        self._asked = True
+
+    def whole(self) -> TurnRecord:
+        """A full checkpoint of the moment, which is no turn's."""
+        return self._record(FULL, ())[0]
+
     def _due(self) -> int:
         settings = self._settings
         tuples_due = settings.every_tuples is not None and self._tuples >= settings.every_tuples
         turns_due = settings.every_turns is not None and self._turns >= settings.every_turns
-        if self._least == FULL or not (tuples_due or turns_due):
+        if self._least == FULL or not (tuples_due or turns_due or self._asked):
             return self._least
         first = self._deltas < 0
         return FULL if first or self._deltas + 1 >= settings.full_every else DELTA
@@ -207,6 +216,7 @@ class InstantCheckpointing(Recovery):
         self._checkpointed, self._records = t_end, self._records + checked.size
         self._deltas = 0 if kind == FULL else self._deltas + 1
         self._tuples = self._turns = 0
+        self._asked = False
         return checked
 
     def bare_record(self) -> TurnRecord:
