@@ -14,11 +14,13 @@ description and runs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from rewake.graph.checks import checked_shards
+from rewake.graph.plan.guarantees import check_required, guarantee_named
 from rewake.graph.plan.plan import Plan
 from rewake.graph.plan.planning import make_plan
 from rewake.graph.plan.servers import checked_servers
@@ -32,7 +34,7 @@ from rewake.model.errors import UsageError
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
 from rewake.operators.columns.plain import plain_schema
-from rewake.recovery.approach import Approach, checked_approach
+from rewake.recovery.approach import Approach, Guarantee, checked_approach
 
 __all__ = ["Query"]
 
@@ -48,6 +50,9 @@ class Query:
 
     `servers` is how many processes or Spark tasks share the nodes, at most one for each; unless it
     is given, every node has one of its own.  It may change from start to start.
+
+    `require`, such as "precise", refuses a query one of whose streams or sinks would give less
+    after a crash; streams and sinks may require something of their own.
     """
 
     def __init__(
@@ -58,14 +63,18 @@ class Query:
         recover_within: str | None = RECOVER_WITHIN,
         checkpoint_budget: str | float = "5%",
         servers: int | None = None,
+        require: str | None = None,
     ) -> None:
         self.name = checked_name(name)
         self.approach = approach_of_query(approach, recover_within, checkpoint_budget)
         self.servers = checked_servers(servers)
+        self._required = None if require is None else guarantee_named(require)
         self._steps: dict[str, Step] = {}
         self._loops: dict[Step, Port] = {}
         self._streams: dict[str, Port] = {}
         self._kept: dict[str, tuple[str | int | None, int | None]] = {}
+        # By stream or sink: what it must give, where that was said.
+        self._required_of: dict[str, Guarantee] = {}
 
     # --- where streams begin -----------------------------------------------------------------
 
@@ -201,6 +210,11 @@ class Query:
             )
         self._loops[loop] = port
 
+    def require(self, what: str, guarantee: str | None) -> None:
+        """Have `what` (such as "stream 'averages'") give this much; None: as much as the query."""
+        if guarantee is not None:
+            self._required_of[what] = guarantee_named(guarantee)
+
     def add_stream(
         self,
         name: str,
@@ -228,7 +242,22 @@ class Query:
 
     def plan(self) -> Plan:
         """The nodes that run it and the channels between them; raises when it is not complete."""
-        return make_plan(self.graph())
+        plan = make_plan(self.graph())
+        check_required(plan, self._requirements(plan))
+        return plan
+
+    def _requirements(self, plan: Plan) -> Iterator[tuple[str, str, Guarantee]]:
+        """What is to give how much: in words, its fragment, the guarantee."""
+        fragments = {node.name: node.fragment for node in plan.nodes}
+        outputs = {
+            f"stream {name!r}": fragments[places[0][0]] for name, places in plan.streams.items()
+        }
+        sinks = [node.fragment for node in plan.nodes if node.sink is not None]
+        outputs |= {f"sink {name!r}": name for name in sinks}
+        for what, fragment in outputs.items():
+            wanted = self._required_of.get(what, self._required)
+            if wanted is not None:
+                yield what, fragment, wanted
 
     def explain(self) -> str:
         """The plan as text: fragments, shards, channels, what is logged and why."""

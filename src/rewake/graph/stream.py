@@ -369,13 +369,15 @@ class Stream:
         *,
         keep_for: str | int | None = None,
         keep_bytes: int | None = None,
+        require: str | None = None,
     ) -> Stream:
         """Keep it as a stream that others can read, also later, under a name.
 
         All of its history, unless said otherwise: with `keep_for`, tuples may go that are so much
         older, in its own time, than the latest; with `keep_bytes`, the oldest when each of its
         nodes has kept more.  They go by whole segments of 64 MiB; what recovery or a node needs
-        stays.
+        stays.  `require`, such as "precise": the query is refused where this would give less after
+        a crash.
         """
         name = self.name if name is None else name
         with of_step(name):
@@ -384,6 +386,7 @@ class Stream:
             if keep_bytes is not None and (type(keep_bytes) is not int or keep_bytes < 0):
                 raise UsageError(f"keep_bytes is a number of bytes, not {keep_bytes!r}")
         self._query.add_stream(name, self._port, keep_for, keep_bytes)
+        self._query.require(f"stream {name!r}", require)
         return self
 
     def to(
@@ -393,12 +396,17 @@ class Stream:
         name: str | None = None,
         shards: int = 1,
         partition_by: Columns | None = None,
+        require: str | None = None,
     ) -> None:
-        """Write it to a system outside of Rewake, exactly once."""
+        """Write it to a system outside of Rewake, exactly once.
+
+        `require`, such as "precise": the query is refused where this would give less after a crash.
+        """
         name = self._named(name, Kind.SINK)
         checked_sink(name, sink)
         options = self._options(name, shards, None, None, partition_by)
         self._add(Kind.SINK, self.schema, sink=sink, **options)
+        self._query.require(f"sink {name!r}", require)
 
     # --- shared ------------------------------------------------------------------------------
 

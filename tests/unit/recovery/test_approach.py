@@ -229,13 +229,13 @@ def test_what_is_kept_before_output_leaves_makes_it_precise(operator_class):
     assert approach_named("amnesia").guarantee(operator_class) is Guarantee.GAP
 
 
-def test_output_that_does_not_wait_is_made_again():
-    """Hwang Table 3.2, passive standby: repeating, but divergent where chance has a part in it."""
+def test_output_that_does_not_wait_is_made_again_under_the_same_positions():
+    """Hwang Table 3.4: precise, because consumers drop what they have; but not where chance is."""
     given = {each: AtOnce().guarantee(each) for each in OperatorClass}
     assert given == {
-        OperatorClass.REPEATABLE: Guarantee.REPEATING,
-        OperatorClass.CONVERGENT_CAPABLE: Guarantee.REPEATING,
-        OperatorClass.DETERMINISTIC: Guarantee.REPEATING,
+        OperatorClass.REPEATABLE: Guarantee.PRECISE,
+        OperatorClass.CONVERGENT_CAPABLE: Guarantee.PRECISE,
+        OperatorClass.DETERMINISTIC: Guarantee.PRECISE,
         OperatorClass.ARBITRARY: Guarantee.DIVERGENT,
     }
 

@@ -64,7 +64,7 @@ def _details(box: Box) -> Iterable[str]:
     yield from box.work
     yield box.log
     approach = f"approach {box.approach}, " if box.approach else ""
-    yield f"{box.operator_class}, {approach}output {box.guarantee}"
+    yield f"{box.operator_class}, {approach}output {box.guarantee}: {box.given.why}"
     if box.caution:
         yield box.caution
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rewake.graph.plan.guarantees import Given, guarantees
 from rewake.graph.plan.plan import InputPlan, NodePlan, OutputPlan, Plan
 from rewake.operators.expressions.expression import expression
 from rewake.operators.fragment import FilterStep, MapStep, OutputRoute, StatelessStep
@@ -18,7 +19,7 @@ from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 from rewake.operators.stateless import DivertStep
-from rewake.recovery.approach import Guarantee, Kept, guarantee_behind
+from rewake.recovery.approach import Guarantee, Kept
 
 PRECISE = Guarantee.PRECISE.words
 
@@ -46,7 +47,7 @@ class Box:
     kind: str
     # What it does, a line for each step.
     work: tuple[str, ...]
-    guarantee: str
+    given: Given
     streams: tuple[str, ...]
 
     @property
@@ -58,6 +59,16 @@ class Box:
     def shards(self) -> int:
         """How many nodes run it."""
         return len(self.nodes)
+
+    @property
+    def guarantee(self) -> str:
+        """What holds for its output, and because of whom where that is not itself."""
+        words = self.given.guarantee.words
+        return (
+            words
+            if self.given.because == self.name
+            else f"{words}, because of {self.given.because}"
+        )
 
     @property
     def operator_class(self) -> str:
@@ -98,7 +109,7 @@ def overview(plan: Plan) -> Overview:
     for node in plan.nodes:
         groups.setdefault(node.fragment, []).append(node)
     edges = tuple(_edges(plan, list(groups)))
-    guarantees = _guarantees(groups, edges)
+    given = guarantees(plan)
     boxes = []
     for name, nodes in groups.items():
         names = {node.name for node in nodes}
@@ -109,11 +120,11 @@ def overview(plan: Plan) -> Overview:
         )
         united = [edge.start for edge in edges if edge.end == name]
         kind, work = _kind(nodes[0], united), tuple(_work(nodes[0], united))
-        boxes.append(Box(tuple(nodes), kind, work, guarantees[name], streams))
+        boxes.append(Box(tuple(nodes), kind, work, given[name], streams))
     return Overview(tuple(boxes), edges)
 
 
-# --- edges and guarantees --------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------
 
 
 def _edges(plan: Plan, order: list[str]) -> Iterable[Edge]:
@@ -149,43 +160,6 @@ def _division(start: NodePlan, end: NodePlan, route: OutputRoute) -> str:
     if end.shards > 1:
         return "one to one"
     return "" if start.shards == 1 else f"{start.shards} into 1"
-
-
-def _guarantees(groups: dict[str, list[NodePlan]], edges: Iterable[Edge]) -> dict[str, str]:
-    """What holds for each fragment's output, and because of whom where that is not itself.
-
-    Along the way from the sources, until nothing changes any more: cycles lead back.
-    """
-    feeds: dict[str, list[str]] = {}
-    for edge in edges:
-        feeds.setdefault(edge.start, []).append(edge.end)
-    # The least of what comes in, with who brought it about, and the same for what goes out.
-    inputs = dict.fromkeys(groups, (Guarantee.PRECISE, ""))
-    found = {
-        name: (_guarantee(node, Guarantee.PRECISE), name) for name, (node, *_) in groups.items()
-    }
-    waiting = list(groups)
-    while waiting:
-        here = waiting.pop(0)
-        for fed in feeds.get(here, []):
-            if found[here][0] < inputs[fed][0]:
-                inputs[fed] = found[here]
-                now = _guarantee(groups[fed][0], found[here][0])
-                if now < found[fed][0]:
-                    found[fed] = (now, found[here][1])
-                    waiting.append(fed)
-    return {
-        name: given.words if because == name else f"{given.words}, because of {because}"
-        for name, (given, because) in found.items()
-    }
-
-
-def _guarantee(node: NodePlan, inputs: Guarantee) -> Guarantee:
-    """What holds for a node's output; who only passes on, or commits by position, loses nothing."""
-    operator_class = node.program.operator_class(len(node.inputs))
-    if node.kept is Kept.UPSTREAM or node.sink is not None:
-        return guarantee_behind(Guarantee.PRECISE, operator_class, inputs)
-    return node.approach.guarantee(operator_class, inputs)
 
 
 # --- in words --------------------------------------------------------------------------------
