@@ -41,6 +41,8 @@ class Kind(StrEnum):
     PROCESS = "process"
     LOOP = "loop"
     SINK = "sink"
+    # Keeps what comes as it is, for clients.
+    STREAM = "stream"
 
 
 class Carried(StrEnum):

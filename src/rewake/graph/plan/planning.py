@@ -12,17 +12,18 @@ fragment that merges inputs starts again, and a tuple must not change its shard.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rewake.graph.plan.cycles import Edges, check_cycles, on_cycles
 from rewake.graph.plan.fingerprint import fingerprint
 from rewake.graph.plan.fragments import Fragment, form_fragments, users
 from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.graph.plan.wiring import Wiring
-from rewake.graph.steps import Graph, Kind, Step
+from rewake.graph.steps import Graph, Kind, Port, Step
 from rewake.graph.times import retention_of, time_of
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
-from rewake.recovery.approach import Keeper, Kept
+from rewake.recovery.approach import Keeper, Kept, default_approach
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -37,6 +38,8 @@ def make_plan(graph: Graph) -> Plan:
     _check_reached(fragments, feeds)
     channels = Wiring(graph, fragments, owner)
     kept = {each: _kept(graph, each, channels) for each in fragments}
+    if fleeting := _fleeting(graph, owner, kept):
+        return make_plan(_keeping(graph, fleeting))
     _keep_for_consumers(kept, feeds)
     check_cycles(feeds, {each: kept[each][0] for each in fragments})
     logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
@@ -102,8 +105,6 @@ def _kept(graph: Graph, fragment: Fragment, channels: Wiring) -> tuple[Kept, str
         origin = f"source {channel.name}" if of_a_source else channels.upstream(fragment)
         return Kept.UPSTREAM, f"it can produce it again from {origin}"
     why, lost = reasons
-    if fragment.approach.retains is Kept.IN_QUEUE:
-        _check_no_stream(graph, fragment)
     if fragment.approach.keeper is Keeper.NOBODY:
         why = f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
     elif fragment.approach.keeper is Keeper.STANDBY:
@@ -111,16 +112,42 @@ def _kept(graph: Graph, fragment: Fragment, channels: Wiring) -> tuple[Kept, str
     return fragment.approach.retains, why
 
 
-def _check_no_stream(graph: Graph, fragment: Fragment) -> None:
-    """Clients come when they like and hold nothing back: what they read must be in a log."""
-    for name, port in graph.streams.items():
-        if port.step in fragment.steps:
+def _fleeting(
+    graph: Graph, owner: dict[Step, Fragment], kept: dict[Fragment, tuple[Kept, str]]
+) -> list[str]:
+    """The streams that would be in memory, and only until no node needs them."""
+    return [
+        name for name, port in graph.streams.items() if kept[owner[port.step]][0] is Kept.IN_QUEUE
+    ]
+
+
+def _keeping(graph: Graph, streams: list[str]) -> Graph:
+    """The same, with a step behind each of these streams that keeps it in a log.
+
+    Clients come when they like and hold nothing back, so what they read must be in one.
+    """
+    steps, ports = list(graph.steps), dict(graph.streams)
+    for stream in streams:
+        port = graph.streams[stream]
+        name = f"{stream}-stream"
+        if any(each.name == name for each in steps):
             raise UsageError(
-                f"stream {name!r}: approach {fragment.approach.name!r} of step "
-                f"{port.step.name!r} keeps output in memory, until no node needs it; send it to a "
-                "sink, or keep what a further step makes of it under an approach with a log: "
-                ".map(..., approach=...).to_stream(...)"
+                f"stream {stream!r} of a step whose output is kept in memory gets a step of its "
+                f"own, {name!r}, but there is one of that name; rename it"
             )
+        step = Step(
+            name,
+            Kind.STREAM,
+            (port,),
+            port.schema,
+            port.step.shards,
+            default_approach(),
+            keys=port.step.keys,
+            carries=port.carries,
+        )
+        steps.append(step)
+        ports[stream] = Port(step)
+    return replace(graph, steps=tuple(steps), streams=ports)
 
 
 def _places(fragment: Fragment) -> str:

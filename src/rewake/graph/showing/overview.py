@@ -176,6 +176,8 @@ def _kind(node: NodePlan, united: Sequence[str]) -> str:
         return "entry"
     if len(united) > 1:
         return "union"
+    if not (node.program.before or node.program.split):
+        return "stream"
     if node.program.split is not None:
         return "split"
     if node.program.must_log and not all(isinstance(s, MapStep) for s in node.program.before):
