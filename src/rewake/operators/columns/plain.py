@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["plain_batch", "plain_schema"]
+__all__ = ["encoded_as", "plain_batch", "plain_schema"]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -29,3 +29,8 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         for column, each in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def encoded_as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A plain column with the dictionary it had; its values fit the indices they came with."""
+    return column if column.type == kind else column.dictionary_encode().cast(kind)

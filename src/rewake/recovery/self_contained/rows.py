@@ -23,7 +23,7 @@ from rewake.model.batches import read_batch
 from rewake.model.errors import DamagedFrame
 from rewake.model.stream_event import no_tuples
 from rewake.operators.columns.arrays import Array, arrow_array, dtype_of, values_view
-from rewake.operators.columns.plain import plain_batch, plain_schema
+from rewake.operators.columns.plain import encoded_as, plain_batch, plain_schema
 from rewake.recovery.packing import estimated_bytes, pack_tightly, unpack_any
 from rewake.recovery.self_contained.frames import BatchMark, MarkedFrame
 
@@ -136,7 +136,7 @@ class StoredRows:
     def _completed(self, stored: list[pa.Array], rows: int) -> pa.RecordBatch:
         arrays: list[pa.Array | None] = [None] * len(self._schema)
         for place, column in zip(self._places, stored, strict=True):
-            arrays[place] = _encoded(column, self._schema.field(place).type)
+            arrays[place] = encoded_as(column, self._schema.field(place).type)
         return pa.RecordBatch.from_arrays(
             [
                 pa.nulls(rows, each.type) if column is None else column
@@ -152,11 +152,6 @@ def _validity(array: pa.Array) -> Array:
         return np.zeros(0, np.bool_)
     flags: Array = pc.is_valid(array).to_numpy(zero_copy_only=False)
     return flags
-
-
-def _encoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column with the dictionary it had; the batch's values fit the indices they came with."""
-    return column if column.type == kind else column.dictionary_encode().cast(kind)
 
 
 def _read(frame: Frame, mark: BatchMark, schema: pa.Schema) -> pa.RecordBatch:

@@ -26,6 +26,7 @@ from rewake.log.results import result_sections
 from rewake.model.batches import read_batch
 from rewake.model.errors import BadPeer, UsageError
 from rewake.model.stream_event import CLOCK_PORT, StreamEvent, no_tuples
+from rewake.operators.columns.plain import encoded_as, plain_batch, plain_schema
 from rewake.operators.row_digest import NO_ROWS, RowDigest, digest_of
 from rewake.operators.stateful import Emissions, StatefulOperator
 from rewake.recovery.approach import Emit, NewOperator, Recovery, Turn, register
@@ -185,7 +186,8 @@ def _input_of(event: StreamEvent, gave: RowDigest) -> bytes:
     watermark = 0 if event.watermark is None else event.watermark
     told = int(event.watermark is not None)
     head = _INPUT.pack(event.start, event.position, watermark, event.port, told, gave.encode())
-    return head + (event.batch.serialize().to_pybytes() if event.batch.num_rows else b"")
+    plain = plain_batch(event.batch)
+    return head + (plain.serialize().to_pybytes() if plain.num_rows else b"")
 
 
 def _turn_of(kept: KeptRecord) -> bytes:
@@ -226,6 +228,14 @@ def _event_in(
     if not (0 <= start <= position and port in (CLOCK_PORT, *range(len(schemas)))):
         raise BadPeer(f"{wrong}: positions {start} to {position}, port {port}")
     schema, data = schemas[max(port, 0)], payload[_INPUT.size :]
-    batch = read_batch(data, schema, wrong, BadPeer) if len(data) else no_tuples(schema)
+    batch = _batch_in(data, schema, wrong) if len(data) else no_tuples(schema)
     time = watermark if told else None
     return StreamEvent(position, batch, time, start, port), RowDigest.decode(digest)
+
+
+def _batch_in(data: memoryview, schema: pa.Schema, wrong: str) -> pa.RecordBatch:
+    plain = read_batch(data, plain_schema(schema), wrong, BadPeer)
+    columns = [
+        encoded_as(column, each.type) for column, each in zip(plain.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
