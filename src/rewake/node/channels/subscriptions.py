@@ -237,12 +237,16 @@ class Subscriptions:
         return commands
 
     def mark(self, words: bytes) -> list[NodeCommand]:
-        """Say this to the nodes that read, behind all that was offered.
+        """Say this to the nodes that read now, behind all that was offered.
 
-        It is in memory alone: who connects again may get it twice, or never.
+        A link that breaks loses what was not sent, and who connects again is not told it.
         """
-        packets = [Packet(queue.end, queue.end, marker=words) for queue in self.queues]
-        return self.offer(packets)
+        commands: list[NodeCommand] = []
+        for queue in self.queues:
+            queue.mark(words)
+            for connection in queue.connections:
+                commands += self.flow(connection)
+        return commands
 
     def tell(self, token: int) -> list[NodeCommand]:
         """Whoever has been sent all that there is now is told this token."""
