@@ -108,6 +108,10 @@ class BindingSink(Sink, Protocol):
     def where(self) -> str:
         """Where it writes, for people."""
 
+    @property
+    def recorded_at(self) -> str:
+        """Where it records how far it is: two sinks with one record would skip each other's."""
+
     def identity(self) -> dict[str, Any]:
         """`describe` without where it writes: what of it is part of the query's fingerprint."""
 
