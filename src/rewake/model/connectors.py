@@ -108,15 +108,20 @@ class BindingSink(Sink, Protocol):
     def where(self) -> str:
         """Where it writes, for people."""
 
-    @property
-    def recorded_at(self) -> str:
-        """Where it records how far it is: two sinks with one record would skip each other's."""
-
     def identity(self) -> dict[str, Any]:
         """`describe` without where it writes: what of it is part of the query's fingerprint."""
 
     def look(self, shard: int, shards: int) -> SinkLook:
         """What is there; nothing is changed, and whoever writes there does not notice."""
+
+
+@runtime_checkable
+class RecordingSink(Protocol):
+    """A sink that says where it records how far it is: no other sink may record there, too."""
+
+    @property
+    def recorded_at(self) -> str:
+        """The same for two sinks that would take each other's record for their own."""
 
 
 class LookupReader(Protocol):

@@ -20,7 +20,7 @@ from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.graph.plan.wiring import Wiring
 from rewake.graph.steps import Graph, Kind, Step
 from rewake.graph.times import retention_of, time_of
-from rewake.model.connectors import BindingSink
+from rewake.model.connectors import RecordingSink
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 from rewake.recovery.approach import Keeper, Kept
@@ -210,7 +210,7 @@ def _check_apart(graph: Graph) -> None:
     """Two sinks that share a record of how far they are would skip what the other has written."""
     seen: dict[str, str] = {}
     for step in graph.steps:
-        if isinstance(step.sink, BindingSink):
+        if isinstance(step.sink, RecordingSink):
             other = seen.setdefault(step.sink.recorded_at, step.name)
             if other != step.name:
                 raise UsageError(
