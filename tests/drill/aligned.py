@@ -10,7 +10,7 @@ from struct import Struct
 from typing import ClassVar
 
 from rewake.recovery.approach import Approach, Keeper, Kept, register
-from rewake.recovery.driven import GoOn, Hold, Mark, Wake
+from rewake.recovery.driven import GoOn, Hold, Marker, Wake
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
 
@@ -50,7 +50,7 @@ class Aligning(ContinuousEventualCheckpointing):
     def woke(self, now_ms):
         # Numbers of a later life are higher than all before.
         self.round = max(self.round + 1, int(now_ms))
-        return [Mark(_NUMBER.pack(self.round)), Wake(self.every_ms)]
+        return [Marker(_NUMBER.pack(self.round)), Wake(self.every_ms)]
 
     def marked(self, channel, words):
         (self.heard_of[channel],) = _NUMBER.unpack(words)
@@ -70,7 +70,7 @@ class Aligning(ContinuousEventualCheckpointing):
         ]
         if self.round < behind < _ENDED and set(self.heard_of) <= {behind, _ENDED}:
             self.round = behind
-            commands.append(Mark(_NUMBER.pack(behind)))
+            commands.append(Marker(_NUMBER.pack(behind)))
         return commands
 
     def progress(self):

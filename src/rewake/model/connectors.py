@@ -115,6 +115,15 @@ class BindingSink(Sink, Protocol):
         """What is there; nothing is changed, and whoever writes there does not notice."""
 
 
+@runtime_checkable
+class RecordingSink(Protocol):
+    """A sink that says where it records how far it is: no other sink may record there, too."""
+
+    @property
+    def recorded_at(self) -> str:
+        """The same for two sinks that would take each other's record for their own."""
+
+
 class LookupReader(Protocol):
     """A lookup, open for asking."""
 

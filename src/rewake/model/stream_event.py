@@ -31,7 +31,7 @@ TIME_LIMIT = 2**62
 FIRST_TIME = -(2**60)
 # The port by which the clock of the machine comes in: see `StreamEvent.tick`.
 CLOCK_PORT = -1
-# In place of a watermark: nothing has come for a while, and nobody shall wait for this stream until
+# In place of a watermark: nothing has come for a while, and nobody need wait for this stream until
 # its next tuple or watermark.  Operators never see it.
 IDLE = 2**63 - 2
 

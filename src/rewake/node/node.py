@@ -214,6 +214,8 @@ class Node:
             return self._perhaps_finish()
         if taken.marker and taken.channel is not None:
             self.turns += 1
+            if self.recovering:  # what it would say of its output is behind later output now
+                return self._perhaps_finish()
             return self.protocol.marked(taken.channel, taken.marker) + self._perhaps_finish()
         if self._held is None:
             self._shell.tuples_in += taken.there.batch.num_rows

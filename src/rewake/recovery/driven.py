@@ -28,7 +28,7 @@ __all__ = [
     "GoOn",
     "Hold",
     "LogSoFar",
-    "Mark",
+    "Marker",
     "Recovery",
     "RecoveryCommand",
     "Say",
@@ -115,10 +115,11 @@ class Vouch:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Say this to all nodes that read, behind the output of all turns so far.
+class Marker:
+    """Say this to all nodes that read now, behind the output of all turns so far.
 
-    It is no part of the stream: a link that breaks may lose it, or bring it twice.
+    It is no part of the stream: a link that breaks loses it, and so does a node that takes turns
+    again after a crash.  Sinks and clients hear none.
     """
 
     words: bytes
@@ -145,7 +146,7 @@ class GoOn:
     channel: int
 
 
-RecoveryCommand = Say | Forward | Wake | Vouch | Mark | Hold | GoOn
+RecoveryCommand = Say | Forward | Wake | Vouch | Marker | Hold | GoOn
 
 
 # --- where the node runs -------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.input_merge import InputMerge
 from rewake.node.channels.packets import packet_of
 from rewake.node.commands import Send
+from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.node import Node
 from rewake.operators.fragment import FragmentProgram
 from rewake.recovery.amnesia import Amnesia, Forgetting
 from rewake.recovery.approach import Approach, Kept
-from rewake.recovery.driven import MAX_MARKER_BYTES, GoOn, Hold, Mark
+from rewake.recovery.driven import MAX_MARKER_BYTES, GoOn, Hold, Marker
 from rewake.recovery.eventual.approach import ContinuousEventual
 from rewake.recovery.eventual.engine import ContinuousEventualCheckpointing
 from rewake.recovery.policies.policy import OpenOnly
@@ -64,8 +65,8 @@ def test_nothing_is_taken_of_a_held_input_until_it_goes_on() -> None:
     assert [merge.take().last for _ in range(2)] == [False, True]
 
 
-def test_a_recorded_order_waits_for_a_held_input() -> None:
-    """What the log has is followed, but not faster than the protocol lets it."""
+def test_a_recorded_order_is_followed_whatever_is_held() -> None:
+    """Who is waited for may come later in it; and markers are of another time."""
     merge = InputMerge([SCHEMA, SCHEMA])
     merge.offer(1, packet_of(event(0, 2)))
     merge.take()
@@ -74,10 +75,14 @@ def test_a_recorded_order_waits_for_a_held_input() -> None:
 
     again.recover([Frame(1, 0, 0, 1, 0, 0, 0, 0, 0, 0, (section,), "segment", 0)], 0)
     again.hold(1)
+    again.offer(0, marker(0, b"one"))
+    again.offer(1, marker(0, b"one"))
     again.offer(1, packet_of(event(0, 2)))
+    assert again.take().there.end == 2
+    again.offer(1, marker(2, b"two"))
     assert again.take() is None
     again.go_on(1)
-    assert again.take().there.end == 2
+    assert again.take().marker == b"two"
 
 
 def test_a_channel_that_goes_elsewhere_is_not_held_and_has_no_markers() -> None:
@@ -100,7 +105,7 @@ class _Passing(ContinuousEventualCheckpointing):
     def marked(self, channel, words):
         if words == b"hold":
             return [Hold(channel)]
-        return [Mark(words)]
+        return [Marker(words)]
 
     def woke(self, now_ms):  # noqa: ARG002
         return [GoOn(0)]
@@ -113,7 +118,7 @@ class _Logged(ContinuousEventual):
 
 class _Forgets(Forgetting):
     def marked(self, channel, words):  # noqa: ARG002
-        return [Mark(words)]
+        return [Marker(words)]
 
 
 class _Unlogged(Amnesia):
@@ -121,12 +126,12 @@ class _Unlogged(Amnesia):
         return _Forgets(operator, emit)
 
 
-def node(kept: Kept, approach: Approach) -> Node:
+def node(kept: Kept, approach: Approach, limits: NodeLimits | None = None) -> Node:
     plan = NodePlan(
         "up", "up", 0, 1, (InputPlan("source", SCHEMA),), (OutputPlan("up", SCHEMA, ("down",)),),
         FragmentProgram(), approach, kept=kept, kept_because="of the test",
     )  # fmt: skip
-    found = Node(plan, 1)
+    found = Node(plan, 1, limits=limits)
     found.start()
     found.subscribed(1, Subscribe("up", 0, "down", 1, 0))
     return found
@@ -158,7 +163,7 @@ def test_what_waits_for_the_log_is_not_overtaken_by_a_marker() -> None:
 def test_nodes_without_a_log_pass_markers_on_at_once(kept: Kept, approach: Approach) -> None:
     """Behind what they have passed on before."""
     up = node(kept, approach)
-    first = up.plan and (1 << 40 if kept is Kept.NOWHERE else 0)
+    first = 1 << 40 if kept is Kept.NOWHERE else 0
     if kept is Kept.NOWHERE:
         up.acked(1, Ack(0, 0))
     packets = taken(up, event(0, 2), marker(2, b"one"))
@@ -173,6 +178,15 @@ def test_a_node_takes_nothing_of_an_input_that_its_protocol_holds() -> None:
     up.woke(0.0)
     up.work(0.0)
     assert up.tuples_in == 2
+
+
+def test_markers_take_no_room_and_wait_for_no_answer() -> None:
+    """However many are said while nothing else comes: tuples behind them are sent."""
+    up = node(Kept.IN_LOG, _Logged(), NodeLimits(window_bytes=1000, queue_bytes=1000))
+    said = taken(up, *(marker(0, b"%d" % number) for number in range(1000)))
+    assert [each.marker for each in said] == [b"%d" % number for number in range(1000)]
+    assert taken(up, event(0, 2)) == []
+    assert [each.end for each in sent(up.durable(1))] == [2]
 
 
 def test_clients_hear_no_markers() -> None:
@@ -207,8 +221,22 @@ def test_an_approach_hears_what_nobody_will_ask_for_again() -> None:
     assert up.recovery.positions == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("kept", "approach"), [(Kept.UPSTREAM, ContinuousEventual()), (Kept.NOWHERE, _Unlogged())]
+)
+def test_a_node_without_a_log_outlasts_any_number_of_watermarks(kept, approach) -> None:
+    """Time passes for hours, and no tuple: the next one is taken and sent."""
+    up = node(kept, approach, NodeLimits(queue_bytes=1000))
+    up.acked(1, Ack(0, 0))
+    for time in range(200):
+        up.arrived(0, Packet(0, 0, 0, time))
+        assert len(sent(up.work(0.0))) == 1
+        up.acked(1, Ack(0, 0))
+    assert [each.rows for each in taken(up, event(0, 2))] == [2]
+
+
 @pytest.mark.parametrize("words", [b"", b"x" * (MAX_MARKER_BYTES + 1)])
 def test_a_marker_has_a_size(words: bytes) -> None:
     """It stands between packets; who has much to say has other ways."""
     with pytest.raises(UsageError, match="a marker of"):
-        Mark(words)
+        Marker(words)

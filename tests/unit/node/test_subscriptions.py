@@ -203,3 +203,15 @@ def test_a_consumer_that_is_owed_what_was_trimmed_is_not_of_this_history():
     outputs.subscribed(1, subscribe("sink", epoch=2))
     with pytest.raises(HistoryMismatch, match="the consumer 'sink' asks for what it once said"):
         outputs.trimmed(1, OutOfRange("position 0 is not in the log"))
+
+
+def test_a_client_that_asks_for_what_is_not_there_yet_is_told_both_that_it_may_be():
+    """It may have asked too early, or have read a log that was longer: it alone knows."""
+    outputs, _ = subscriptions(position=5)
+    (answer,) = outputs.subscribed(1, subscribe(epoch=0, position=9))
+    assert isinstance(answer.message, Refused)
+    assert not answer.message.misfit
+    assert 'its log ends at 5; ask again when it has come as far, or begin at "latest"' in (
+        answer.message.reason
+    )
+    assert "older than it was" in answer.message.reason

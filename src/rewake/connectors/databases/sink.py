@@ -102,6 +102,11 @@ class SqlSink:
         """The database."""
         return str(self.database)
 
+    @property
+    def recorded_at(self) -> str:
+        """The row of its name."""
+        return f"name {self.name!r} in {self.database}"
+
     def writes(self) -> dict[str, Any]:
         """What it does with a tuple, as JSON values."""
         if self.statement is not None:

@@ -87,6 +87,11 @@ class FileSink:
         """The folder."""
         return str(self.folder)
 
+    @property
+    def recorded_at(self) -> str:
+        """The folder, by whatever name."""
+        return f"folder {os.path.realpath(self.folder)}"
+
     def look(self, shard: int, shards: int) -> SinkLook:
         """What one shard has committed, and from which logs; nothing is changed."""
         check_shard(shard, shards)

@@ -21,6 +21,7 @@ from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.graph.plan.wiring import Wiring
 from rewake.graph.steps import Graph, Kind, Port, Step
 from rewake.graph.times import retention_of, time_of
+from rewake.model.connectors import RecordingSink
 from rewake.model.errors import UsageError
 from rewake.operators.stateless import must_log
 from rewake.recovery.approach import Keeper, Kept, default_approach
@@ -29,6 +30,7 @@ from rewake.recovery.approach import Keeper, Kept, default_approach
 def make_plan(graph: Graph) -> Plan:
     """The plan of a complete graph; `UsageError` says what is missing or cannot be."""
     _check_complete(graph)
+    _check_apart(graph)
     fragments = form_fragments(graph)
     owner = {step: fragment for fragment in fragments for step in fragment.steps}
     feeds: Edges = {fragment: [] for fragment in fragments}
@@ -229,6 +231,21 @@ def _check_complete(graph: Graph) -> None:
             raise UsageError(
                 f"stream {name!r}: keep the stream that closes loop {port.step.name!r} instead"
             )
+
+
+def _check_apart(graph: Graph) -> None:
+    """Two sinks that share a record of how far they are would skip what the other has written."""
+    seen: dict[str, str] = {}
+    for step in graph.steps:
+        if isinstance(step.sink, RecordingSink):
+            other = seen.setdefault(step.sink.recorded_at, step.name)
+            if other != step.name:
+                raise UsageError(
+                    f"sinks {other!r} and {step.name!r} write to one place "
+                    f"({step.sink.recorded_at}): each records there how far it is, and would skip "
+                    "what the other has written; give each a place of its own, or unite the "
+                    "streams and write that"
+                )
 
 
 def _check_reached(fragments: tuple[Fragment, ...], feeds: Edges) -> None:

@@ -133,7 +133,7 @@ class NodeHost:
             self._serving.stop()
 
     def linger(self) -> bool:
-        """Of a stream that is over, clients shall have the end: whether some have not."""
+        """Of a stream that is over, clients are to have the end: whether some have not."""
         return self._serving is not None and self._serving.linger()
 
     def leave(self) -> None:

@@ -154,7 +154,9 @@ class Opening:
         if self._plan.sink is None:
             return True
         if opened.sink is None:
-            opened.sink = NodeSink(self._plan, self._task.folder, opened.origins)
+            task = self._task
+            queries = (task.fingerprint, task.former_fingerprint)
+            opened.sink = NodeSink(self._plan, task.folder, opened.origins, queries)
             self._open.callback(opened.sink.close)
         try:
             opened.found = opened.sink.find()

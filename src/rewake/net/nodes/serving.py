@@ -326,7 +326,7 @@ class Serving:
             self._sink.close()
 
     def linger(self) -> bool:
-        """Of a stream that is over, clients shall have the end; of one that is cut off, no more.
+        """Of a stream that is over, clients are to have the end; of one that is cut off, no more.
 
         Serves them, and says whether some have not.
         """

@@ -12,7 +12,7 @@ from typing import Any
 
 from rewake.graph.plan.plan import NodePlan
 from rewake.model.connectors import BindingSink, BindingWriter, SinkWriter
-from rewake.model.errors import OperatingFault
+from rewake.model.errors import HistoryMismatch, OperatingFault
 from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.origins import SinkOrigins
 
@@ -22,9 +22,17 @@ __all__ = ["NodeSink"]
 class NodeSink:
     """The sink of one attempt of a node in `folder`."""
 
-    def __init__(self, plan: NodePlan, folder: str, origins: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        plan: NodePlan,
+        folder: str,
+        origins: Mapping[str, Any] | None,
+        queries: tuple[str, ...] = (),
+    ) -> None:
+        """`queries`: fingerprints of the query that runs in the folder, the present one first."""
         self._plan = plan
         self._folder = folder
+        self._queries = queries
         # Where input comes from, as far as this folder knows.
         self._origins = origins
         # What the sink said of that before it was opened.
@@ -37,12 +45,28 @@ class NodeSink:
         if isinstance(plan.sink, BindingSink):
             where = plan.sink.where
             reached, self._said = plan.sink.look(plan.shard, plan.shards)
+            self._check_query(where, reached)
             if self._said is not None and any(reached.values()):
                 committed = [reached.get(channel, 0) for channel in channels]
                 return committed, SinkOrigins(where, self._folder, self._said)
         writer = self.open()
         committed = [writer.position(channel) for channel in channels]
         return committed, SinkOrigins(where, self._folder, self._said)
+
+    def _check_query(self, where: str, reached: Mapping[int, int]) -> None:
+        """Raise HistoryMismatch when another query has written there, whatever it reads.
+
+        Of what comes from logs the logs say more; a source that is read again has no other name.
+        """
+        said = self._said or {}
+        wrote, logs = said.get("query"), said.get("channels", {})
+        unnamed = [channel for channel, at in reached.items() if at and str(channel) not in logs]
+        if unnamed and wrote and self._queries and wrote not in self._queries:
+            raise HistoryMismatch(
+                f"the sink {self._plan.name!r} in {where} was written by another query (the one in "
+                f"{said.get('folder')}), which has come to position {reached[unnamed[0]]}; give "
+                "this query a sink of its own"
+            )
 
     def open(self) -> SinkWriter:
         """Become its writer, if that has not happened yet.
@@ -69,8 +93,9 @@ class NodeSink:
         self._bind()
 
     def _bind(self) -> None:
-        if self._origins is not None and isinstance(self._writer, BindingWriter):
-            self._writer.bind({**self._origins, "folder": self._folder})
+        if isinstance(self._writer, BindingWriter) and (self._origins or self._queries):
+            query = {"query": self._queries[0]} if self._queries else {}
+            self._writer.bind({**(self._origins or {}), "folder": self._folder, **query})
 
     def write(self, channel: int, event: StreamEvent) -> None:
         """Take a stream event; it counts when a later `commit` returns."""

@@ -1,4 +1,4 @@
-"""The input channels of a fragment, merged into one line of turns (design 7: determinants).
+"""The input channels of a fragment, merged into one line of turns.
 
 Every stretch of a channel that a turn consumes takes as many positions of the fragment's own input
 time as it covers.  A fragment with one channel has its channel's positions.  With several, chance
@@ -91,7 +91,7 @@ class _Channel:
     expected: int = 0
     consumed: int = 0
     watermark: int = NO_TIME
-    # Whether nobody shall wait for it at present.
+    # Whether nobody need wait for it at present.
     idle: bool = False
     waiting: deque[Packet | StreamEvent] = field(default_factory=deque)
     waiting_bytes: int = 0
@@ -233,7 +233,7 @@ class InputMerge:
         return True
 
     def fell_silent(self, channel: int) -> None:
-        """Nothing has come for long: nobody shall wait for this channel."""
+        """Nothing has come for long: nobody need wait for this channel."""
         expected = self._channels[channel].expected
         self.offer(channel, Packet(expected, expected, 0, IDLE))
 
@@ -252,7 +252,7 @@ class InputMerge:
     # --- a protocol's markers ----------------------------------------------------------------
 
     def hold(self, channel: int) -> None:
-        """Take nothing more of this channel until `go_on`; what arrives waits."""
+        """Take nothing more of this channel until `go_on`, but what was recorded; it waits."""
         self._channels[channel].held = True
 
     def go_on(self, channel: int) -> None:
@@ -262,7 +262,7 @@ class InputMerge:
     def _marker(self) -> Taken | None:
         """The next marker that nothing is before; it is no turn, and nobody repeats it."""
         for channel, each in enumerate(self._channels):
-            if each.next_is_marker and not each.held:
+            if each.next_is_marker and not (each.held and not self._script):
                 item = each.waiting.popleft()
                 assert isinstance(item, Packet)
                 each.waiting_bytes -= _size(item)
@@ -281,11 +281,14 @@ class InputMerge:
     def take(self, tick: int | None = None, *, inside: bool = False) -> Taken | None:
         """What the next turn consumes, or None when it has not arrived.
 
-        `tick`: what the clock shows, if the fragment shall hear of it before anything else.
+        `tick`: what the clock shows, if the fragment is to hear of it before anything else.
         `inside`: only from channels of a cycle, because there is no room for more from outside.
         """
-        if (marker := self._marker()) is not None:
-            return marker
+        while (marker := self._marker()) is not None:
+            # While the recorded order is followed, what a marker was behind is not what it is
+            # behind now, and who waits for another input may wait for one that comes after it.
+            if not self._script:
+                return marker
         if self._script:
             return self._follow(inside)
         if tick is not None:
@@ -318,7 +321,7 @@ class InputMerge:
             self._script.popleft()
             return self._tick(first, recorded=True)
         each = self._channels[channel]
-        if not each.waiting or each.held or (inside and not each.inside):
+        if not each.waiting or (inside and not each.inside):
             return None
         taken = self._consume(channel, first + span, recorded=True)
         consumed = taken.there.end - first

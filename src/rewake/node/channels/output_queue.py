@@ -15,8 +15,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
+from rewake.model.stream_event import IDLE
 from rewake.node.messages import Packet
+
+# Who is so many markers behind is not told the earliest.
+MOST_MARKERS: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class Cursor:
     seen: int = 0
     flight: deque[tuple[int, int]] = field(default_factory=deque)
     flight_bytes: int = 0
+    # What protocols say to it: before which packet, and the words.
+    markers: deque[tuple[int, Packet]] = field(default_factory=deque)
     told_end: bool = False
     # What it was told last of the rounds of a cycle.
     told_token: int = -1
@@ -48,6 +55,11 @@ class Cursor:
         self.position = max(self.position, packet.end)
         self.flight.append((packet.end, packet.size))
         self.flight_bytes += packet.size
+
+    def due(self, number: int) -> Iterator[Packet]:
+        """What protocols say to it before this packet; nothing waits for an answer to that."""
+        while self.markers and self.markers[0][0] <= number:
+            yield self.markers.popleft()[1]
 
     def consumed(self, position: int) -> None:
         """The subscriber is done with everything before `position`."""
@@ -92,11 +104,25 @@ class OutputQueue:
         `sequence` is that of the frame that holds it, if there is one.
         """
         assert packet.start == self.end, f"{packet.start} does not continue {self.end}"
+        if self._takes_the_place_of_the_newest(packet):
+            self._newest -= 1
+            self.bytes -= self._packets[self._newest].size
+            for connection in self._numbers:
+                self._numbers[connection] = min(self._numbers[connection], self._newest)
         self._packets[self._newest] = packet
         self._sequences[self._newest] = sequence
         self._newest += 1
         self.bytes += packet.size
         self.end = packet.end
+
+    def mark(self, words: bytes) -> None:
+        """Say this to every node that reads now, behind all that was offered."""
+        marker = Packet(self.end, self.end, marker=words)
+        for cursor in self._cursors.values():
+            if cursor.required:
+                cursor.markers.append((self._newest, marker))
+                if len(cursor.markers) > MOST_MARKERS:
+                    cursor.markers.popleft()
 
     def finish(self) -> None:
         """There is nothing after `end`, for ever."""
@@ -112,6 +138,7 @@ class OutputQueue:
         self.final, self.token = False, -1
         for cursor in self._cursors.values():
             cursor.told_end, cursor.told_token = False, -1
+            cursor.markers.clear()
 
     def forget_sent(self) -> None:
         """Drop what every connected subscriber has been sent and no absent one may want."""
@@ -121,8 +148,8 @@ class OutputQueue:
         while self._packets:
             oldest = self._packets[self._oldest]
             # A watermark alone stands at a position without covering it: whoever has come that
-            # far need not have got it.
-            if oldest.end > floor or oldest.start == floor:
+            # far need not have got it, but needs no more than the latest.
+            if oldest.end > floor or (oldest.start == floor and not self._outdated(self._oldest)):
                 break
             self._drop_oldest()
 
@@ -133,6 +160,27 @@ class OutputQueue:
         # have got it.
         while self._packets and self._packets[self._oldest].end < floor:
             self._drop_oldest()
+
+    def _takes_the_place_of_the_newest(self, packet: Packet) -> bool:
+        """Whether a watermark says all that one before it says, which everybody has been sent."""
+        newest = self._packets.get(self._newest - 1)
+        return newest is not None and _outdates(packet, newest) and self._passed(self._newest - 1)
+
+    def _outdated(self, number: int) -> bool:
+        """Whether a watermark alone is there again, later, and everybody has been sent it."""
+        packet = self._packets[number]
+        if not _stands_alone(packet) or not self._passed(number):
+            return False
+        for later in range(number + 1, self._newest):
+            if _outdates(self._packets[later], packet):
+                return True
+            if self._packets[later].end > packet.end:
+                break
+        return False
+
+    def _passed(self, number: int) -> bool:
+        """Whether a packet has been sent to all who are connected, or they need it no more."""
+        return all(each > number for each in self._numbers.values())
 
     def left_behind(self) -> list[int]:
         """Connections that are owed what has left memory."""
@@ -226,15 +274,16 @@ class OutputQueue:
             return
         number = max(self._numbers[connection], self._oldest)
         while number < self._newest and cursor.has_room:
+            yield from cursor.due(number)
             packet = self._packets[number]
             cursor.seen = max(cursor.seen, self._sequences[number] + 1)
             number += 1
-            if packet.marker and not cursor.required:
-                continue  # what nodes say to each other
             if packet.end > cursor.position or packet.start >= cursor.position:
                 cursor.sent(packet)
                 yield packet
         self._numbers[connection] = number
+        if number == self._newest:
+            yield from cursor.due(number)
         if number == self._newest and cursor.required and self.token > cursor.told_token:
             cursor.told_token = self.token
             yield Packet(self.end, self.end, watermark=self.token)
@@ -261,3 +310,19 @@ class OutputQueue:
             at = self._packets[number].end
         assert at == self.end, "the queue does not reach its end"
         assert self.bytes == sum(packet.size for packet in self._packets.values())
+
+
+def _stands_alone(packet: Packet) -> bool:
+    """Whether it is no more than a watermark."""
+    return packet.start == packet.end and packet.watermark is not None
+
+
+def _outdates(packet: Packet, earlier: Packet) -> bool:
+    """Whether whoever has this one need not have got the earlier one.
+
+    That nobody need wait for a stream does not say how far its time has come.
+    """
+    at_one_place = (
+        packet.start == earlier.start and _stands_alone(packet) and _stands_alone(earlier)
+    )
+    return at_one_place and (packet.watermark != IDLE or earlier.watermark == IDLE)

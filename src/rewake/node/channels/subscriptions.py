@@ -156,8 +156,14 @@ class Subscriptions:
         end = self.queues[message.output].end
         if self._kept is Kept.IN_QUEUE and message.epoch and message.position >= 0:
             return self._beyond_queue(message)
-        told = message.epoch and self._lineage is not None
-        if self._kept is Kept.IN_LOG and message.position > end and not told:
+        ahead = self._kept is Kept.IN_LOG and message.position > end
+        if ahead and not message.epoch:
+            return Refused(
+                f"its log ends at {end}; ask again when it has come as far, or begin at "
+                '"latest"; if it was read up to there before, it is older than it was: '
+                f"{WHAT_TO_DO}"
+            )
+        if ahead and self._lineage is None:
             return Refused(
                 f"{message.subscriber!r} asks for position {message.position}, but the log ends at "
                 f"{end}: the log is older than what was made from it; {WHAT_TO_DO}",
@@ -240,12 +246,16 @@ class Subscriptions:
         return commands
 
     def mark(self, words: bytes) -> list[NodeCommand]:
-        """Say this to the nodes that read, behind all that was offered.
+        """Say this to the nodes that read now, behind all that was offered.
 
-        It is in memory alone: who connects again may get it twice, or never.
+        A link that breaks loses what was not sent, and who connects again is not told it.
         """
-        packets = [Packet(queue.end, queue.end, marker=words) for queue in self.queues]
-        return self.offer(packets)
+        commands: list[NodeCommand] = []
+        for queue in self.queues:
+            queue.mark(words)
+            for connection in queue.connections:
+                commands += self.flow(connection)
+        return commands
 
     def tell(self, token: int) -> list[NodeCommand]:
         """Whoever has been sent all that there is now is told this token."""

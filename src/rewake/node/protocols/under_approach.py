@@ -18,7 +18,7 @@ from rewake.node.channels.producers import Note
 from rewake.node.commands import Connect, NodeCommand
 from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
 from rewake.recovery.approach import Keeper, Recovery, Turn
-from rewake.recovery.driven import Forward, GoOn, Hold, Mark, RecoveryCommand
+from rewake.recovery.driven import Forward, GoOn, Hold, Marker, RecoveryCommand
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["UnderApproach"]
@@ -38,8 +38,10 @@ class UnderApproach(Protocol):
         self._delay = -1 if delay is None else delay
         # Tuples, CHECKs and their bytes of the last turn, which somebody may measure.
         self._last_turn = (0, 0, 0)
-        # Output before this position is asked for no more, as the approach was told last.
+        # Output before this position is asked for no more, as the approach was told last; whether
+        # it listens at all.
         self._released = 0
+        self._listens = type(self.recovery).released is not Recovery.released
 
     @classmethod
     def rebuild(
@@ -115,6 +117,8 @@ class UnderApproach(Protocol):
 
     def acked(self) -> list[NodeCommand]:
         """The approach hears of what nobody needs any more."""
+        if not self._listens:
+            return []
         needed = self.shell.outputs.needed()
         if needed <= self._released:
             return []
@@ -128,7 +132,7 @@ class UnderApproach(Protocol):
             match command:
                 case Forward(before):
                     carried += self._forward(before)
-                case Mark(words):
+                case Marker(words):
                     carried += self._mark(words)
                 case Hold(channel):
                     self.shell.merge.hold(channel)
