@@ -116,7 +116,7 @@ class BindingSink(Sink, Protocol):
 
 
 @runtime_checkable
-class RecordingSink(Protocol):
+class RecordingSink(Sink, Protocol):
     """A sink that says where it records how far it is: no other sink may record there, too."""
 
     @property
