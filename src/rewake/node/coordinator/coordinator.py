@@ -12,6 +12,9 @@ the attempt that runs it says, and only such a one is promoted when that is lost
 attempt with a new epoch.  What is known of that is not made durable: all places end with the
 driver.  When none is in sync, what the node was is gone, and the query ends.
 
+Of a node whose input is kept upstream it keeps the bookmark, durably before it says so; the next
+attempt is welcomed with it.
+
 It remembers of every log who it is, the epoch that last wrote to it, and how far that was durable:
 at once when a log was opened, at the end, and every few seconds between.  An attempt is told, and
 refuses a log that is older (`rewake.log.files.lineage`).
@@ -46,6 +49,7 @@ from rewake.node.messages import (
     Finished,
     Heartbeat,
     InSync,
+    KeepBookmark,
     Peer,
     PeerMoved,
     PlaceLost,
@@ -55,6 +59,7 @@ from rewake.node.messages import (
     Superseded,
     Welcome,
 )
+from rewake.recovery.bookmark import Bookmark, bookmark_of
 
 # A node that nobody starts again for so long: whoever starts nodes is at a loss, or dead.
 MISSING_AFTER_MS = 120_000.0
@@ -92,6 +97,9 @@ class _Attempt:
     welcomed: bool = False
     # Until it is heard of for the first time with this epoch, it loads its state.
     starting: bool = True
+    # A bookmark that it wants to be kept, and the version of the state that holds it.
+    bookmark: KeepBookmark | None = None
+    bookmark_awaits: int = 0
     # Why it leaves, if it has said so.
     words: str = ""
 
@@ -112,6 +120,8 @@ class NodeStatus:
     words: str = ""
     # What is known of its log.
     log: LogRecord | None = None
+    # Where it goes on, if its input is kept upstream.
+    bookmark: Bookmark | None = None
     # Whether an attempt has ever been told to run it.
     begun: bool = False
     # By place: the servers of those that stand by; and which of them may be promoted.
@@ -164,10 +174,18 @@ class Coordinator:
             self.nodes[name].begun = epoch > 0
         for name, record in state["logs"].items():
             self.nodes[name].log = LogRecord(*record)
+        for name, numbers in state.get("bookmarks", {}).items():
+            self.nodes[name].bookmark = bookmark_of(numbers)
 
     def state(self) -> dict[str, Any]:
         """What must survive the driver."""
-        return {
+        bookmarks = {
+            name: list(status.bookmark)
+            for name, status in self.nodes.items()
+            if status.bookmark is not None
+        }
+        order = {"bookmarks": bookmarks, "order": list(self.nodes)} if bookmarks else {}
+        return order | {
             "query": self.plan.query,
             "fingerprint": self.plan.fingerprint,
             "places_left_out": True,
@@ -304,6 +322,32 @@ class Coordinator:
             status.in_sync.add(message.place)
         return []
 
+    def keep_bookmark(self, connection: int, message: KeepBookmark) -> list[CoordinatorCommand]:
+        """A node has come to where it would go on: kept with the next tick, then said back."""
+        attempt = self._attempts.get((connection, message.node))
+        if attempt is None or not attempt.welcomed or attempt.epoch != message.epoch or self._over:
+            return []
+        self.nodes[message.node].bookmark = message.bookmark
+        attempt.bookmark, attempt.bookmark_awaits = message, self._version + 1
+        return []
+
+    def _bookmarks_kept(self) -> list[CoordinatorCommand]:
+        """Say back what is durable."""
+        told: list[CoordinatorCommand] = []
+        for attempt in self._attempts.values():
+            if attempt.bookmark is not None and attempt.bookmark_awaits <= self._durable:
+                told.append(Tell(attempt.connection, attempt.bookmark))
+                attempt.bookmark = None
+        return told
+
+    @property
+    def _bookmarks_wait(self) -> bool:
+        """Whether one is in no state that is durable, or on its way there."""
+        return any(
+            each.bookmark is not None and each.bookmark_awaits > self._version
+            for each in self._attempts.values()
+        )
+
     def _on(self, connection: int) -> list[_Attempt]:
         """The attempts of one server."""
         return [each for each in self._attempts.values() if each.connection == connection]
@@ -317,14 +361,15 @@ class Coordinator:
     def persisted(self, version: int) -> list[CoordinatorCommand]:
         """The state of this version is durable: epochs up to it may be known."""
         self._durable = max(self._durable, version)
-        commands: list[CoordinatorCommand] = []
+        commands = self._bookmarks_kept()
         for attempt in list(self._attempts.values()):
             if attempt.welcomed or attempt.awaits > self._durable:
                 continue
             attempt.welcomed = True
-            known = self.nodes[attempt.node].log
-            standby = attempt.standby
-            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known, standby)
+            status, standby = self.nodes[attempt.node], attempt.standby
+            welcome = Welcome(
+                attempt.node, attempt.epoch, self.peers(), status.log, standby, status.bookmark
+            )
             commands.append(Tell(attempt.connection, welcome))
             if standby:
                 continue
@@ -467,7 +512,8 @@ class Coordinator:
                 nodes = tuple(each.node for each in suspected)
                 commands.append(KillServer(nodes, suspected[0].pid, connection))
             commands += [HangUp(connection), *self._gone(connection, "silent")]
-        if self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS:
+        logs_due = self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS
+        if logs_due or self._bookmarks_wait:
             commands.append(self._persist())
         return commands + self._miss()
 
