@@ -10,6 +10,8 @@ import pytest
 from rewake.graph.query import Query
 from rewake.log.results import result_batch
 from rewake.model.stream_event import StreamEvent
+from rewake.node.commands import Tell
+from rewake.node.coordinator.coordinator import Coordinator
 from rewake.node.limits import NodeLimits
 from rewake.node.node import Node
 from rewake.node.protocols import protocol_of
@@ -64,16 +66,16 @@ def plan():
 # --- planted bugs --------------------------------------------------------------------------------
 
 
-class _Hasty(Bookmarked):
-    """Acknowledges what a bookmark does not need before that is durable."""
+class _Rash(Coordinator):
+    """Says that bookmarks are kept, and keeps one in so many: the others are lost in a crash."""
 
-    def _carry(self, commands):
-        carried = super()._carry(commands)
-        asked = [each.bookmark for each in commands if hasattr(each, "bookmark")]
-        if asked:
-            self.needed = [asked[-1].start]
-            carried += self.acknowledge(0)
-        return carried
+    heard = 0
+
+    def keep_bookmark(self, connection, message):
+        self.heard += 1
+        if self.heard % 9:
+            return [Tell(connection, message)]
+        return super().keep_bookmark(connection, message)
 
 
 class _Forgetting(Bookmarked):
@@ -129,8 +131,7 @@ class Run:
         self.struck += 1
         driver = self.cluster.launcher.driver
         if driver is not None:
-            nodes = driver.coordinator.nodes.values()
-            self.bookmarks += sum(each.bookmark is not None for each in nodes)
+            self.bookmarks += len(driver.coordinator.state().get("bookmarks", {}))
         random = self.world.random
         how = random.choice(("one", "one", "both", "all", "driver", "pause", "connection"))
         if how == "driver":
@@ -184,8 +185,8 @@ def _is_found(expected, kinds, seeds):
 
 
 def test_input_that_is_given_up_before_the_bookmark_is_durable_is_found(expected):
-    """The planted bug: the node acknowledges as soon as it has asked."""
-    assert _is_found(expected, kinds_with(_Hasty), 60)
+    """The planted bug: the coordinator answers, and has not kept what it was to keep."""
+    assert _is_found(expected, Kinds(coordinator=_Rash), 60)
 
 
 def test_a_bookmark_behind_what_consumers_may_ask_for_is_found(expected):

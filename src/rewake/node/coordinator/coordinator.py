@@ -40,6 +40,7 @@ from rewake.node.commands import (
     Persist,
     Tell,
 )
+from rewake.node.coordinator.bookmarks import Bookmarks
 from rewake.node.coordinator.failure_detector import FailureDetector
 from rewake.node.coordinator.state import check_folder
 from rewake.node.coordinator.supervision import Supervision
@@ -59,7 +60,6 @@ from rewake.node.messages import (
     Superseded,
     Welcome,
 )
-from rewake.recovery.bookmark import Bookmark, bookmark_of
 
 # A node that nobody starts again for so long: whoever starts nodes is at a loss, or dead.
 MISSING_AFTER_MS = 120_000.0
@@ -97,9 +97,6 @@ class _Attempt:
     welcomed: bool = False
     # Until it is heard of for the first time with this epoch, it loads its state.
     starting: bool = True
-    # A bookmark that it wants to be kept, and the version of the state that holds it.
-    bookmark: KeepBookmark | None = None
-    bookmark_awaits: int = 0
     # Why it leaves, if it has said so.
     words: str = ""
 
@@ -120,8 +117,6 @@ class NodeStatus:
     words: str = ""
     # What is known of its log.
     log: LogRecord | None = None
-    # Where it goes on, if its input is kept upstream.
-    bookmark: Bookmark | None = None
     # Whether an attempt has ever been told to run it.
     begun: bool = False
     # By place: the servers of those that stand by; and which of them may be promoted.
@@ -164,6 +159,7 @@ class Coordinator:
         self.complete = False
         # What is known of logs and not on its way to the disk yet, and since when.
         self._unrecorded: float | None = None
+        self._bookmarks = Bookmarks(state or {})
         if state is not None:
             self._restore(state)
 
@@ -174,18 +170,10 @@ class Coordinator:
             self.nodes[name].begun = epoch > 0
         for name, record in state["logs"].items():
             self.nodes[name].log = LogRecord(*record)
-        for name, numbers in state.get("bookmarks", {}).items():
-            self.nodes[name].bookmark = bookmark_of(numbers)
 
     def state(self) -> dict[str, Any]:
         """What must survive the driver."""
-        bookmarks = {
-            name: list(status.bookmark)
-            for name, status in self.nodes.items()
-            if status.bookmark is not None
-        }
-        order = {"bookmarks": bookmarks, "order": list(self.nodes)} if bookmarks else {}
-        return order | {
+        return self._bookmarks.state(self.nodes) | {
             "query": self.plan.query,
             "fingerprint": self.plan.fingerprint,
             "places_left_out": True,
@@ -327,26 +315,8 @@ class Coordinator:
         attempt = self._attempts.get((connection, message.node))
         if attempt is None or not attempt.welcomed or attempt.epoch != message.epoch or self._over:
             return []
-        self.nodes[message.node].bookmark = message.bookmark
-        attempt.bookmark, attempt.bookmark_awaits = message, self._version + 1
+        self._bookmarks.keep(connection, message, self._version + 1)
         return []
-
-    def _bookmarks_kept(self) -> list[CoordinatorCommand]:
-        """Say back what is durable."""
-        told: list[CoordinatorCommand] = []
-        for attempt in self._attempts.values():
-            if attempt.bookmark is not None and attempt.bookmark_awaits <= self._durable:
-                told.append(Tell(attempt.connection, attempt.bookmark))
-                attempt.bookmark = None
-        return told
-
-    @property
-    def _bookmarks_wait(self) -> bool:
-        """Whether one is in no state that is durable, or on its way there."""
-        return any(
-            each.bookmark is not None and each.bookmark_awaits > self._version
-            for each in self._attempts.values()
-        )
 
     def _on(self, connection: int) -> list[_Attempt]:
         """The attempts of one server."""
@@ -361,15 +331,14 @@ class Coordinator:
     def persisted(self, version: int) -> list[CoordinatorCommand]:
         """The state of this version is durable: epochs up to it may be known."""
         self._durable = max(self._durable, version)
-        commands = self._bookmarks_kept()
+        commands: list[CoordinatorCommand] = [*self._bookmarks.durable(self._durable)]
         for attempt in list(self._attempts.values()):
             if attempt.welcomed or attempt.awaits > self._durable:
                 continue
             attempt.welcomed = True
-            status, standby = self.nodes[attempt.node], attempt.standby
-            welcome = Welcome(
-                attempt.node, attempt.epoch, self.peers(), status.log, standby, status.bookmark
-            )
+            known, standby = self.nodes[attempt.node].log, attempt.standby
+            bookmark = self._bookmarks.of(attempt.node)
+            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known, standby, bookmark)
             commands.append(Tell(attempt.connection, welcome))
             if standby:
                 continue
@@ -513,7 +482,7 @@ class Coordinator:
                 commands.append(KillServer(nodes, suspected[0].pid, connection))
             commands += [HangUp(connection), *self._gone(connection, "silent")]
         logs_due = self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS
-        if logs_due or self._bookmarks_wait:
+        if logs_due or self._bookmarks.wait_for(self._version):
             commands.append(self._persist())
         return commands + self._miss()
 
