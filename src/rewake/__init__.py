@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rewake.recovery.policies.targets import Targets
     from rewake.recovery.standby.active import ActiveStandby
     from rewake.recovery.standby.passive import PassiveStandby
+    from rewake.recovery.upstream_backup import UpstreamBackup
     from rewake.spark.start import start
     from rewake.spark.structured.aggregate import aggregate
     from rewake.spark.structured.hosting import OrderMatters
@@ -95,6 +96,7 @@ __all__ = [
     "StreamSource",
     "Sum",
     "Targets",
+    "UpstreamBackup",
     "UserDefined",
     "__version__",
     "aggregate",
@@ -144,6 +146,7 @@ _PLACES = {
     "StreamSource": "connectors.streams.source",
     "Sum": "operators.aggregate.functions",
     "Targets": "recovery.policies.targets",
+    "UpstreamBackup": "recovery.upstream_backup",
     "UserDefined": "operators.aggregate.functions",
     "aggregate": "spark.structured.aggregate",
     "count_window": "operators.windows.specs",

@@ -17,6 +17,7 @@ from rewake.node.messages import (
     Begins,
     Follow,
     InSync,
+    KeepBookmark,
     Packet,
     Refused,
     Subscribe,
@@ -195,14 +196,14 @@ class EndQuery:
     misfit: bool = False
 
 
-# --- of an approach with several places ----------------------------------------------------------
+# --- of an approach ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
     """Say something to the coordinator."""
 
-    message: InSync
+    message: InSync | KeepBookmark
 
 
 NodeCommand = (
@@ -218,6 +219,7 @@ NodeCommand = (
     | Trim
     | Finish
     | Remember
+    | Announce
     | Say
     | Vouch
     | Wake

@@ -16,6 +16,7 @@ from typing import Any
 from rewake.log.files.lineage import Lineage, LogRecord
 from rewake.log.frame import Buffer
 from rewake.model.errors import UsageError
+from rewake.recovery.bookmark import Bookmark
 
 Address = tuple[str, int]
 
@@ -186,7 +187,7 @@ class Welcome:
     """Run with this epoch; all lower ones are fenced.  `log`: what is known of the node's log.
 
     `standby`: do not run the node, but stand by where it runs; who does so may be welcomed again,
-    to run it.
+    to run it.  `bookmark`: from where to go on, of a node that keeps nothing itself.
     """
 
     node: str
@@ -194,6 +195,7 @@ class Welcome:
     peers: dict[str, Peer] = field(default_factory=dict)
     log: LogRecord | None = None
     standby: bool = False
+    bookmark: Bookmark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,15 @@ class PlaceLost:
     node: str
     place: int
     standby: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBookmark:
+    """A node asks for its bookmark to be kept; said back to it when that is durable."""
+
+    node: str
+    epoch: int
+    bookmark: Bookmark
 
 
 @dataclass(frozen=True, slots=True)

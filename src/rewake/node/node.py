@@ -6,8 +6,8 @@ The host's duties, in this order:
 
 1. Get an epoch from the coordinator.  If the plan logs: open the log as that epoch (which fences
    the predecessor), and make the node of what is in it, newest frame first (`LogSoFar`).  Whoever
-   is promoted makes it of what it held while it stood by (`StandingBy.promoted`); whoever has
-   nothing, of nothing.
+   is promoted makes it of what it held while it stood by (`StandingBy.promoted`); whoever was
+   welcomed with a bookmark, of that; whoever has nothing, of nothing.
 2. Perform the commands of `start`, then deliver events as they come and perform, in order, the
    commands that each returns.  An upstream's `Begins` is `began`, a packet or a source's stream
    event is `arrived`, a broken connection is `lost`.  What producers say goes to `producers`.
@@ -17,7 +17,8 @@ The host's duties, in this order:
    before that: the node holds it back itself.
 5. Of the node's other places: `joined` when one has connected, `heard` for what it says, in order,
    and `left` when the coordinator has said that it is lost, not when a link breaks.  (`Channels`
-   does this, of what links and the coordinator say.)
+   does this, of what links and the coordinator say.)  What an `Announce` says of a bookmark is
+   answered by the coordinator: then call `bookmark_kept`.
 6. When the log reports that it is fenced, end the process without performing anything more.
 """
 
@@ -44,6 +45,7 @@ from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack, Packet, Subscribe
 from rewake.node.protocols import LogSoFar, Protocol, Shell, protocol_of
 from rewake.recovery.approach import Release
+from rewake.recovery.bookmark import Bookmark
 from rewake.recovery.promises.rates import RecoveryRates
 
 NO_LOG_YET = LogSoFar()
@@ -68,7 +70,7 @@ class Node:
         kind = self.protocol_of(plan)
         seen: list[Frame] = []
         frames = iter(past.frames)
-        self.recovery = kind.rebuild(plan, _noting(frames, seen), past.alive)
+        self.recovery = kind.rebuild(plan, _noting(frames, seen), past)
         operator = None if self.recovery is None else self.recovery.operator
         # The operator, if it goes by the clock of the machine.
         self._clocked = operator if operator is not None and operator.clocked else None
@@ -78,7 +80,7 @@ class Node:
         if any(each.produced for each in plan.inputs):
             (schema,) = plan.input_schemas
             self.producers = Producers(self.merge, schema, logs=kind.repeats)
-        starts = self.merge.recover(seen, 0 if self.recovery is None else self.recovery.position)
+        starts = self._starts(seen, past)
         self.outputs = self._outputs(kind, past)
         if self.merge.rounds is not None and self.merge.rounds.token != NO_TOKEN:
             self.outputs.tell(self.merge.rounds.token.packed())
@@ -114,6 +116,13 @@ class Node:
             inside=[each.inside for each in inputs],
             around=[each.around for each in inputs],
         )
+
+    def _starts(self, frames: Sequence[Frame], past: LogSoFar) -> list[int]:
+        """From where each input is needed."""
+        if past.bookmark is not None:
+            reached = past.bookmark.position
+            return self.merge.go_back(past.bookmark.start, past.bookmark.start_watermark, reached)
+        return self.merge.recover(frames, 0 if self.recovery is None else self.recovery.position)
 
     def _outputs(self, kind: type[Protocol], past: LogSoFar) -> Subscriptions:
         return Subscriptions(
@@ -290,6 +299,10 @@ class Node:
     def woke(self, now_ms: float) -> list[NodeCommand]:
         """What a `Wake` asked for is due."""
         return self.protocol.woke(now_ms) + self._perhaps_finish()
+
+    def bookmark_kept(self, bookmark: Bookmark) -> list[NodeCommand]:
+        """What a `KeepBookmark` asked for is durable."""
+        return self.protocol.bookmark_kept(bookmark)
 
     # --- other places of this node -----------------------------------------------------------
 

@@ -9,6 +9,7 @@ An approach that comes with Rewake has a file of its own and one line here, whic
 """
 
 from rewake.recovery import amnesia as _amnesia  # noqa: F401
+from rewake.recovery import upstream_backup as _upstream_backup  # noqa: F401
 from rewake.recovery.eventual import approach as _continuous_eventual  # noqa: F401
 from rewake.recovery.instant import approach as _instant_checkpoints  # noqa: F401
 from rewake.recovery.standby import active as _active_standby  # noqa: F401

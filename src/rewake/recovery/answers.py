@@ -20,6 +20,8 @@ class Keeper(Enum):
     LOG = "the node's log"
     # The approach itself, in the memory of the node's other places.
     STANDBY = "a standby"
+    # No more than from where to go on: the input itself is kept upstream.
+    COORDINATOR = "a bookmark at the coordinator"
     NOBODY = "nobody"
 
 

@@ -29,6 +29,7 @@ from rewake.recovery.answers import (
     Survives,
     guarantee_behind,
 )
+from rewake.recovery.bookmark import Bookmark
 from rewake.recovery.driven import NOTHING, Recovery, Standby, Turn
 
 __all__ = [
@@ -109,6 +110,15 @@ class Approach(ABC):
         """Go on with what a place has kept up that stood by, and with its records, newest first."""
         raise AssertionError(f"under approach {self.name!r} nobody computes along")
 
+    def go_back(
+        self,
+        operator: StatefulOperator,  # noqa: ARG002
+        emit: Emit,  # noqa: ARG002
+        bookmark: Bookmark,
+    ) -> Recovery:
+        """Go on from what the coordinator has kept of the node; `operator` is new."""
+        raise AssertionError(f"approach {self.name!r} leaves no bookmarks, and {bookmark} is one")
+
     def late_tuples_in(self, frame: Frame) -> int:  # noqa: ARG002
         """How many tuples had come too late when this frame was written."""
         return 0
@@ -133,26 +143,34 @@ class Approach(ABC):
         What nobody keeps is lost.  Where output waits until its record is kept, with the order in
         which inputs met, no crash shows.  Where it does not wait, what was sent is made again: the
         same under the same positions, so that whoever has it drops it, unless chance has a part in
-        it (Hwang Table 3.2; the price of precise output of Table 3.4 is paid by positions).
+        it (Hwang Table 3.2; the price of precise output of Table 3.4 is paid by positions).  An
+        operator that begins empty must come to the same from there, too.
         """
         if self.keeper is Keeper.NOBODY:
             own = Guarantee.GAP
-        elif self.release is Release.AT_ONCE and operator_class is OperatorClass.ARBITRARY:
+        elif self.release is Release.AT_ONCE and operator_class < _MADE_AGAIN[self.keeper]:
             own = Guarantee.DIVERGENT
         else:
             own = Guarantee.PRECISE
         return guarantee_behind(own, operator_class, inputs)
 
 
+# What an operator must be so that its output can be made again, by who keeps what of it.
+_MADE_AGAIN: Final = {
+    Keeper.STANDBY: OperatorClass.DETERMINISTIC,
+    Keeper.COORDINATOR: OperatorClass.CONVERGENT_CAPABLE,
+}
 _SURVIVES: Final = {
     Keeper.LOG: Survives.ALL,
     Keeper.STANDBY: Survives.ONE_PLACE,
+    Keeper.COORDINATOR: Survives.ALL,
     Keeper.NOBODY: Survives.NOTHING,
 }
 # What nodes can carry out: where output is retained, when it leaves, the least number of places.
 _CARRIED_OUT: Final = {
     Keeper.LOG: (Kept.IN_LOG, (Release.WHEN_KEPT,), 1),
     Keeper.STANDBY: (Kept.IN_QUEUE, (Release.WHEN_KEPT, Release.AT_ONCE), 2),
+    Keeper.COORDINATOR: (Kept.IN_QUEUE, (Release.AT_ONCE,), 1),
     Keeper.NOBODY: (Kept.NOWHERE, (Release.AT_ONCE,), 1),
 }
 

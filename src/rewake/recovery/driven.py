@@ -20,6 +20,7 @@ from rewake.log.frame import Frame, SectionKind, TurnRecord
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.stateful import Emissions, StatefulOperator
+from rewake.recovery.bookmark import Bookmark
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Forward",
     "GoOn",
     "Hold",
+    "Keep",
     "LogSoFar",
     "Marker",
     "Recovery",
@@ -69,7 +71,8 @@ MAX_MARKER_BYTES: Final = 64 << 10
 class LogSoFar:
     """What earlier lives of a node left: frames, newest first, where it goes on, who wrote it.
 
-    `alive`: what a place has kept up that stood by, and is the node's from now on.
+    `alive`: what a place has kept up that stood by, and is the node's from now on.  `bookmark`:
+    what the coordinator has kept of a node that keeps nothing itself.
     """
 
     frames: Iterable[Frame] = ()
@@ -77,6 +80,7 @@ class LogSoFar:
     next_position: int = 0
     lineage: Lineage | None = None
     alive: Recovery | None = None
+    bookmark: Bookmark | None = None
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -146,7 +150,14 @@ class GoOn:
     channel: int
 
 
-RecoveryCommand = Say | Forward | Wake | Vouch | Marker | Hold | GoOn
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Have the coordinator keep this bookmark in place of the last; `bookmark_kept` when it is."""
+
+    bookmark: Bookmark
+
+
+RecoveryCommand = Say | Forward | Wake | Vouch | Marker | Hold | GoOn | Keep
 
 
 # --- where the node runs -------------------------------------------------------------------------
@@ -230,6 +241,16 @@ class Recovery(ABC):
     def released(self, position: int) -> Sequence[RecoveryCommand]:  # noqa: ARG002
         """No node that reads will ask again for output before this position; it only rises."""
         return ()
+
+    # --- of those that leave bookmarks -------------------------------------------------------
+
+    def gave(self, position: int) -> Sequence[RecoveryCommand]:  # noqa: ARG002
+        """A turn has sent output, and all there is ends at this position."""
+        return ()
+
+    def bookmark_kept(self, bookmark: Bookmark) -> Sequence[RecoveryCommand]:
+        """What `Keep` asked for is durable; from now on the node would go on from there."""
+        raise AssertionError(f"{bookmark} was not asked for")
 
     # --- of those that keep records themselves, in other places ------------------------------
 

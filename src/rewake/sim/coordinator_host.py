@@ -9,7 +9,16 @@ from rewake.log.store import publish
 from rewake.model.errors import StorageFault, StorageFull
 from rewake.node.commands import CoordinatorCommand, EndQuery, HangUp, KillServer, Persist, Tell
 from rewake.node.coordinator.state import STATE_FILE, decode_state, encode_state
-from rewake.node.messages import Address, Failed, Finished, Heartbeat, InSync, Peer, Register
+from rewake.node.messages import (
+    Address,
+    Failed,
+    Finished,
+    Heartbeat,
+    InSync,
+    KeepBookmark,
+    Peer,
+    Register,
+)
 from rewake.sim.memory import PowerLost
 from rewake.sim.network import Connection, Endpoint
 
@@ -70,6 +79,8 @@ class CoordinatorHost(Endpoint):
                 commands = self.coordinator.heartbeat(number, message, now_ms)
             case InSync():
                 commands = self.coordinator.in_sync(number, message)
+            case KeepBookmark():
+                commands = self.coordinator.keep_bookmark(number, message)
             case Finished():
                 commands = self.coordinator.finished(number, message)
             case Failed():

@@ -7,6 +7,7 @@ it says for as long as its server lives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.messages import (
     Finished,
     Heartbeat,
+    KeepBookmark,
     Packet,
     Peer,
     Refused,
@@ -153,6 +155,7 @@ class NodeHost:
             commands, self._past = self._standing.promoted()
             self._stand(commands)
             self._standing = None
+        self._past = replace(self._past, bookmark=message.bookmark)
         self.after(self.world.between(0.5, 20), self._guarded(self._open))
 
     def _open(self) -> None:
@@ -382,6 +385,12 @@ class NodeHost:
         node = self.node
         assert node is not None
         self._do("woke", lambda: node.woke(self.world.now_ms))
+
+    def bookmark_kept(self, message: KeepBookmark) -> None:
+        """The coordinator has kept it, for this attempt."""
+        node = self.node
+        if node is not None and message.epoch == self.epoch:
+            self._do("bookmark kept", lambda: node.bookmark_kept(message.bookmark))
 
     def place_lost(self, place: int, epoch: int) -> None:
         """An attempt that stood by is gone for good."""

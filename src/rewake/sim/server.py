@@ -14,6 +14,7 @@ from rewake.node.channels.lane import Hearer, Lane, lane
 from rewake.node.channels.reception import Reception
 from rewake.node.messages import (
     Address,
+    KeepBookmark,
     PeerMoved,
     PlaceLost,
     Refused,
@@ -92,6 +93,8 @@ class Server(Endpoint):
                     host.moved(name, peer)
             case PlaceLost(node, place, epoch):
                 self.hosts[node].place_lost(place, epoch)
+            case KeepBookmark(node):
+                self.hosts[node].bookmark_kept(message)
             case Superseded(epoch, node):
                 self.die(f"{node} is superseded by epoch {epoch}")
             case Stop(reason):

@@ -30,6 +30,7 @@ from rewake.node.messages import (
     Found,
     Heartbeat,
     InSync,
+    KeepBookmark,
     Packet,
     Peek,
     Peer,
@@ -44,6 +45,7 @@ from rewake.node.messages import (
     Welcome,
     Words,
 )
+from rewake.recovery.bookmark import Bookmark
 
 TOKEN = Token(bytes(range(32)))
 OTHER_TOKEN = Token(bytes(32))
@@ -70,6 +72,8 @@ SAMPLES: tuple[Message, ...] = (
     Register("sum#0", ("10.0.0.1", 65535), 77, "host", "server-3", 1),
     Welcome("sum#0", 1, {"a": _PEER, "b": Peer(("::1", 1), 0)}),
     Welcome("sum#0", 2, standby=True),
+    Welcome("sum#0", 3, bookmark=Bookmark(9, -(2**63), 4, 0, 7, -(2**63), -(2**63))),
+    KeepBookmark("sum#0", 3, Bookmark(9, 50, 4, 2, 9, 50, 2**62)),
     PeerMoved("a", _PEER),
     PeerMoved("a", None),
     Heartbeat("a", 1, {"rate": 1.5, "open": 3, "list": [1, None, True], "deep": {"x": "y"}}),

@@ -25,6 +25,7 @@ from rewake.net.wire.codec import (
 )
 from rewake.net.wire.decoder import Decoder
 from rewake.node.messages import Failed, Heartbeat, Packet, Peer, Register, Welcome, Words
+from rewake.recovery.bookmark import Bookmark
 from rewake.recovery.driven import MAX_MARKER_BYTES
 
 POSITIONS = st.integers(0, 2**62)
@@ -326,6 +327,7 @@ def _default(name: str) -> object:
     special: dict[str, object] = {
         "address": ("h", 1), "peers": {}, "peer": None, "progress": {}, "fenced": False,
         "fatal": True, "places": [], "lineage": None, "log": None, "misfit": False,
+        "bookmark": Bookmark(1, 2, 3, 0, 1, 2, 0),
     }  # fmt: skip
     texts = {
         "node", "subscriber", "reason", "channel", "producer", "host", "error", "stream", "server",

@@ -18,6 +18,7 @@ from rewake.graph.plan.cycles import Edges, check_cycles, on_cycles
 from rewake.graph.plan.fingerprint import fingerprint
 from rewake.graph.plan.fragments import Fragment, form_fragments, users
 from rewake.graph.plan.plan import NodePlan, Plan
+from rewake.graph.plan.read_again import check_read_again
 from rewake.graph.plan.wiring import Wiring
 from rewake.graph.steps import Graph, Kind, Port, Step
 from rewake.graph.times import retention_of, time_of
@@ -44,6 +45,7 @@ def make_plan(graph: Graph) -> Plan:
         return make_plan(_keeping(graph, fleeting))
     _keep_for_consumers(kept, feeds)
     check_cycles(feeds, {each: kept[each][0] for each in fragments})
+    check_read_again(kept, feeds, channels)
     logged = {each for each in fragments if kept[each][0] is Kept.IN_LOG}
     streams = channels.streams(logged)
     channels.check_width()
@@ -111,6 +113,8 @@ def _kept(graph: Graph, fragment: Fragment, channels: Wiring) -> tuple[Kept, str
         why = f"{fragment.approach.name} keeps nothing: a crash loses {lost}"
     elif fragment.approach.keeper is Keeper.STANDBY:
         why = f"{fragment.approach.name} keeps it in the memory of {_places(fragment)} processes"
+    elif fragment.approach.keeper is Keeper.COORDINATOR:
+        why = f"{fragment.approach.name} makes it again from its input, which is kept upstream"
     return fragment.approach.retains, why
 
 

@@ -24,7 +24,7 @@ from rewake.net.nodes.serving import Serving
 from rewake.net.nodes.share import Line, Share
 from rewake.net.nodes.standing import Standing
 from rewake.net.nodes.task import NodeTask
-from rewake.node.messages import Peer, Welcome
+from rewake.node.messages import KeepBookmark, Peer, Welcome
 from rewake.node.whereabouts import Whereabouts
 
 __all__ = ["NodeHost"]
@@ -85,6 +85,11 @@ class NodeHost:
             self._serving.place_lost(place, epoch)
         else:
             self._others.place_lost(place, epoch)
+
+    def bookmark_kept(self, message: KeepBookmark) -> None:
+        """What this attempt has asked the coordinator to keep is durable."""
+        if self._serving is not None and message.epoch == self.epoch:
+            self._serving.bookmark_kept(message.bookmark)
 
     def superseded(self, epoch: int) -> None:
         """A later attempt has been given an epoch."""

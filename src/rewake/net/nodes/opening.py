@@ -105,7 +105,7 @@ class Opening:
         self._points.life = epoch
         self._points.hit("node.welcomed")
         log = self._open_log() if plan.kept is Kept.IN_LOG else None
-        past = self._past or LogSoFar()
+        past = self._past or LogSoFar(bookmark=self._welcome.bookmark)
         if log is not None:
             past = LogSoFar(
                 log.frames_backwards(), log.next_sequence, log.next_position, log.lineage

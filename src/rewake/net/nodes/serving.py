@@ -48,6 +48,7 @@ from rewake.node.coordinator.failure_detector import HEARTBEAT_MS
 from rewake.node.load import Load
 from rewake.node.messages import Ack, Finished, Heartbeat, Peer
 from rewake.node.whereabouts import Whereabouts
+from rewake.recovery.bookmark import Bookmark
 from rewake.recovery.driven import Say, Vouch, Wake
 
 __all__ = ["Serving"]
@@ -111,6 +112,10 @@ class Serving:
     def place_lost(self, place: int, epoch: int) -> None:
         """An attempt of this node that stood by is gone for good."""
         self._perform("left", self._channels.place_lost(place, epoch))
+
+    def bookmark_kept(self, bookmark: Bookmark) -> None:
+        """The coordinator has made it durable."""
+        self._perform("bookmark_kept", self._node.bookmark_kept(bookmark))
 
     # --- rounds ------------------------------------------------------------------------------
 

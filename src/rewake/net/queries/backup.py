@@ -8,7 +8,9 @@ that is there is held open, so that what a consumer's copy needs again is not tr
 Then the logs are looked at, consumers before the logs that they read: what a consumer has consumed
 is durable upstream by then.  A look is the mark, then the names, then how long each file is; only
 afterwards bytes are copied, from files that are only ever appended to.  The coordinator's state
-comes last, and says of the logs what the copies hold.  The query is not asked and does not notice.
+comes last, and says of the logs what the copies hold; but bookmarks are those of before any log was
+looked at: every consumer's copy needs no output from before them, and the copy of the log that they
+are about has the input behind them.  The query is not asked and does not notice.
 
 A copy is a draft until all of it has been read back and its parts were found to fit.
 
@@ -21,7 +23,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -39,6 +41,7 @@ from rewake.net.nodes.origins_file import ORIGINS
 from rewake.node.channels.input_merge import consumed_by
 from rewake.node.channels.origins import check_origin, read_lineage
 from rewake.node.coordinator.state import STATE_FILE, decode_state, encode_state
+from rewake.recovery.bookmark import bookmark_of
 from rewake.stores import LocalStore, open_log_reader
 from rewake.stores.edge import local_stores
 from rewake.stores.local import LOCK_NAME
@@ -127,14 +130,14 @@ def _copy(folder: Path, draft: Path, progress: Progress) -> Backup:
         logs_here = sorted(path.parent for path in (folder / _NODES).glob(f"*/{DESCRIPTOR}"))
         looks = {path.name: _hold(path, stack) for path in logs_here}
         # Before any log is looked at: the copies hold at least what was remembered of them then.
-        remembered = decode_state((folder / STATE_FILE).read_bytes())["logs"]
+        earlier = decode_state((folder / STATE_FILE).read_bytes())
         manifest: dict[str, Any] = {"files": {}}
         files = manifest["files"]
         for path in _others(folder):
             name = str(path.relative_to(folder))
             files[name] = _write(draft / name, path.read_bytes())
         origins = {node: origin for node in _names(folder) if (origin := _origins(folder, node))}
-        for node in _consumers_first(folder, looks, origins):
+        for node in _consumers_first(folder, looks, origins, earlier.get("order", [])):
             _look(folder / _NODES / node, looks[node], stack)
         origins |= {node: origin for node in _names(folder) if (origin := _origins(folder, node))}
         state = decode_state((folder / STATE_FILE).read_bytes())
@@ -144,11 +147,13 @@ def _copy(folder: Path, draft: Path, progress: Progress) -> Backup:
             progress(look.node, sum(look.sizes.values()))
     for node, origin in origins.items():
         files[f"{ORIGINS}/{node}.json"] = _write(draft / ORIGINS / f"{node}.json", sealed(origin))
-    _check_remembered(draft, remembered)
-    logs = _check(draft, origins)
+    _check_remembered(draft, earlier["logs"])
+    bookmarks = earlier.get("bookmarks", {})
+    logs = _check(draft, origins, bookmarks)
     for node, log in logs.items():
         state["epochs"][node] = max(state["epochs"].get(node, 0), log["epoch"])
         state["logs"][node] = [log["id"], log["epoch"], log["frames"], log["tag"]]
+    state |= _told(bookmarks, state)
     files[STATE_FILE] = _write(draft / STATE_FILE, encode_state(state))
     sinks = state["sinks"]
     about = {"query": state["query"], "made_at": made_at, "logs": logs, "sinks": sinks}
@@ -159,6 +164,13 @@ def _copy(folder: Path, draft: Path, progress: Progress) -> Backup:
     sync_folder(draft)
     total = sum(entry["size"] for entry in files.values())
     return Backup(state["query"], made_at, len(files), total, logs, sinks)
+
+
+def _told(bookmarks: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """What the copy says of bookmarks: what they were before any log was looked at."""
+    state.pop("bookmarks", None)
+    order = state.pop("order", None)
+    return {"bookmarks": bookmarks, "order": order} if bookmarks else {}
 
 
 def _others(folder: Path) -> list[Path]:
@@ -183,9 +195,16 @@ def _origins(folder: Path, node: str) -> dict[str, Any]:
 
 
 def _consumers_first(
-    folder: Path, looks: dict[str, _Look], origins: dict[str, dict[str, Any]]
+    folder: Path,
+    looks: dict[str, _Look],
+    origins: dict[str, dict[str, Any]],
+    upstream_first: Sequence[str],
 ) -> list[str]:
-    """The nodes with logs, each before those whose logs it reads."""
+    """The nodes with logs, each before those whose logs it reads.
+
+    Between two of them there may be nodes without a log, of which origins do not tell: then it is
+    known in which order the query has them.
+    """
     ids = {}
     for node in looks:
         with suppress(DamagedData, UsageError), ExitStack() as stack:
@@ -201,8 +220,9 @@ def _consumers_first(
                 visit(ids[each["log"]], (*path, node))
         order.append(node)
 
-    for node in looks:
-        visit(node, ())
+    for node in dict.fromkeys([*upstream_first, *looks]):
+        if node in looks:
+            visit(node, ())
     return list(reversed(order))
 
 
@@ -280,9 +300,12 @@ def _check_remembered(draft: Path, remembered: dict[str, Any]) -> None:
             check_record(local_stores(path, create=True, stack=stack), LogRecord(*record), node)
 
 
-def _check(draft: Path, origins: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
+def _check(
+    draft: Path, origins: dict[str, dict[str, Any]], bookmarks: dict[str, Any]
+) -> dict[str, dict[str, int]]:
     """Read every log of the copy back, and see that consumers fit to what they consumed."""
-    logs, lineages, reached = {}, {}, {}
+    logs, lineages = {}, {}
+    reached = {node: [bookmark_of(each).position] for node, each in bookmarks.items()}
     for path in sorted((draft / _NODES).glob("*")):
         lineage, frames, consumed = _read_log(path)
         lineages[lineage.log_id] = (path.name, lineage)

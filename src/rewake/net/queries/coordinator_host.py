@@ -52,7 +52,17 @@ from rewake.node.coordinator.coordinator import MISSING_AFTER_MS, Coordinator
 from rewake.node.coordinator.failure_detector import SUSPECT_AFTER_MS, FailureDetector
 from rewake.node.coordinator.state import STATE_FILE, check_folder, decode_state, encode_state
 from rewake.node.late_watch import LateWatch
-from rewake.node.messages import Address, Failed, Find, Finished, Found, Heartbeat, InSync, Register
+from rewake.node.messages import (
+    Address,
+    Failed,
+    Find,
+    Finished,
+    Found,
+    Heartbeat,
+    InSync,
+    KeepBookmark,
+    Register,
+)
 from rewake.stores.local import LOCK_NAME, LocalStore
 from rewake.stores.places import refuse_foreign
 
@@ -296,6 +306,8 @@ class CoordinatorHost:
             case InSync(node=node):
                 self._note(node, "in sync")
                 return self._coordinator.in_sync(number, message)
+            case KeepBookmark():
+                return self._coordinator.keep_bookmark(number, message)
             case Finished(node=node):
                 self._points.hit("coordinator.finished_node")
                 self._note(node, "finished")

@@ -35,6 +35,7 @@ from rewake.node.channels.reception import Reception
 from rewake.node.messages import (
     Address,
     Failed,
+    KeepBookmark,
     PeerMoved,
     PlaceLost,
     Refused,
@@ -163,6 +164,9 @@ class Server:
                 case PlaceLost(name, place, epoch):
                     host = self._hosts[name]
                     host.share.answer_for(host.place_lost, place, epoch)
+                case KeepBookmark(name):
+                    host = self._hosts[name]
+                    host.share.answer_for(host.bookmark_kept, message)
                 case Stop(reason):
                     self._stop = reason
                 case Superseded(epoch, name):

@@ -38,10 +38,12 @@ from rewake.log.frame import Buffer
 from rewake.model.errors import BadPeer, UsageError
 from rewake.net.wire.fields import (
     ADDRESS,
+    BOOKMARK,
     COUNT,
     FIGURES,
     FLAG,
     INTEGER,
+    OPTIONAL_BOOKMARK,
     OPTIONAL_LINEAGE,
     OPTIONAL_PEER,
     OPTIONAL_RECORD,
@@ -113,6 +115,7 @@ class Kind(IntEnum):
     FOUND = 41
     IN_SYNC = 42
     PLACE_LOST = 43
+    KEEP_BOOKMARK = 44
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
@@ -215,7 +218,12 @@ CONTROL: Final[Mapping[Kind, tuple[Any, Mapping[str, Field]]]] = {
             "peers": PEERS,
             "log": OPTIONAL_RECORD,
             "standby": FLAG,
+            "bookmark": OPTIONAL_BOOKMARK,
         },
+    ),
+    Kind.KEEP_BOOKMARK: (
+        node_messages.KeepBookmark,
+        {"node": TEXT, "epoch": COUNT, "bookmark": BOOKMARK},
     ),
     Kind.PEER_MOVED: (node_messages.PeerMoved, {"node": TEXT, "peer": OPTIONAL_PEER}),
     Kind.HEARTBEAT: (

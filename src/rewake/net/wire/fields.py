@@ -12,13 +12,16 @@ from typing import Any, Final, NamedTuple
 
 from rewake.log.files.lineage import Lineage, LogRecord, Step
 from rewake.node.messages import Peer
+from rewake.recovery.bookmark import Bookmark, bookmark_of
 
 __all__ = [
     "ADDRESS",
+    "BOOKMARK",
     "COUNT",
     "FIGURES",
     "FLAG",
     "INTEGER",
+    "OPTIONAL_BOOKMARK",
     "OPTIONAL_LINEAGE",
     "OPTIONAL_PEER",
     "OPTIONAL_RECORD",
@@ -190,6 +193,21 @@ def _read_optional_record(value: Any) -> LogRecord | None:
     return LogRecord(*(_read_count(each) for each in value))
 
 
+def _write_bookmark(bookmark: Bookmark | None) -> Any:
+    return None if bookmark is None else list(bookmark)
+
+
+def _read_bookmark(value: Any) -> Bookmark:
+    try:
+        return bookmark_of(value)
+    except ValueError as error:
+        raise WrongField(str(error)) from error
+
+
+def _read_optional_bookmark(value: Any) -> Bookmark | None:
+    return None if value is None else _read_bookmark(value)
+
+
 def _write_figures(value: Any) -> Any:
     """The same figures as JSON has them: numbers of numpy become plain, NaN becomes null."""
     if isinstance(value, dict):
@@ -210,6 +228,8 @@ INTEGER: Final = Field(_same, _read_integer)
 COUNT: Final = Field(_same, _read_count)
 FLAG: Final = Field(_same, _read_flag)
 ADDRESS: Final = Field(list, _read_address)
+BOOKMARK: Final = Field(_write_bookmark, _read_bookmark)
+OPTIONAL_BOOKMARK: Final = Field(_write_bookmark, _read_optional_bookmark)
 OPTIONAL_LINEAGE: Final = Field(_write_lineage, _read_optional_lineage)
 OPTIONAL_RECORD: Final = Field(_write_record, _read_optional_record)
 OPTIONAL_PEER: Final = Field(_write_peer, _read_optional_peer)

@@ -486,6 +486,18 @@ class InputMerge:
         self._start_at(starts)
         return starts
 
+    def go_back(self, position: int, watermark: int, reached: int) -> list[int]:
+        """Go back on the only channel to where time had come this far; it had come to `reached`.
+
+        No frame says in which order input was taken: there is but one.
+        """
+        assert not self.several, "the order in which inputs met is nowhere recorded"
+        self.position = position
+        self._start_at([position])
+        self._channels[0].watermark = self._watermark = watermark
+        self._recovered = [reached]
+        return [position]
+
     def _read_script(self, frames: Sequence[Frame], position: int) -> list[int]:
         newest = self._columns_of(frames[0])
         if self.rounds is not None:

@@ -1,11 +1,11 @@
 """Where a node's input comes from: which log, and under which epochs what it has was written.
 
-A node that keeps something (a log, or a sink's position) remembers for every channel the lineage of
-the log that it reads, durably before it takes the first tuple of a lineage that is new to it.  When
-an upstream says where it begins, it says its lineage, too; then the two are compared at the last
-position that the node has consumed.  If another epoch wrote what is there, or nothing is there, the
-upstream has lost what this node has: no restart cures that, and going on would lose tuples, or
-repeat some, without a word.
+A node that keeps something (a log, a bookmark, or a sink's position) remembers for every channel
+the lineage of the log that it reads, durably before it takes the first tuple of a lineage that is
+new to it.  When an upstream says where it begins, it says its lineage, too; then the two are
+compared at the last position that the node has consumed.  If another epoch wrote what is there, or
+nothing is there, the upstream has lost what this node has: no restart cures that, and going on
+would lose tuples, or repeat some, without a word.
 
 A sink keeps the same beside its tuples, if it can: then it is told apart whichever folder writes to
 it, and what it says counts more than what the folder remembers.
@@ -24,7 +24,7 @@ from rewake.log.files.layout import MAX_COUNT
 from rewake.log.files.lineage import WHAT_TO_DO, Lineage, Step
 from rewake.model.errors import DamagedData, HistoryMismatch
 from rewake.node.commands import Remember
-from rewake.recovery.approach import Kept
+from rewake.recovery.approach import Keeper, Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,9 @@ class Origins:
     @property
     def kept(self) -> bool:
         """Whether the node has anything that must fit to its upstreams."""
-        return self._plan.kept is Kept.IN_LOG or self._plan.sink is not None
+        plan = self._plan
+        bookmarked = plan.kept is Kept.IN_QUEUE and plan.approach.keeper is Keeper.COORDINATOR
+        return plan.kept is Kept.IN_LOG or plan.sink is not None or bookmarked
 
     @property
     def awaited(self) -> bool:

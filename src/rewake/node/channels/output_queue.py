@@ -212,7 +212,8 @@ class OutputQueue:
         if self.has_room:
             return True
         connected = {each.name for each in self._cursors.values() if each.required}
-        return self.lag() == 0 and connected >= self.needed.keys()
+        # Who is ahead, because this is made again, waits just as well.
+        return self.lag() <= 0 and connected >= self.needed.keys()
 
     # --- subscribers -------------------------------------------------------------------------
 

@@ -92,7 +92,9 @@ class Subscriptions:
             self._epochs[message.subscriber] = message.epoch
         position = queue.end if message.position < 0 else message.position
         if self._kept is Kept.NOWHERE or (self._kept is Kept.IN_QUEUE and not required):
-            position = max(position, queue.first) if position <= queue.end else queue.end
+            # Who is ahead of what is made again waits for it, as nodes do.
+            waits = position > queue.end and self._kept is Kept.IN_QUEUE and self._remade
+            position = position if waits else min(max(position, queue.first), queue.end)
         queue.subscribe(connection, message.subscriber, position, required=required)
         self._output_of[connection] = message.output
         commands.append(Answer(connection, self._begins(queue, position)))

@@ -12,6 +12,9 @@ the attempt that runs it says, and only such a one is promoted when that is lost
 attempt with a new epoch.  What is known of that is not made durable: all places end with the
 driver.  When none is in sync, what the node was is gone, and the query ends.
 
+Of a node whose input is kept upstream it keeps the bookmark, durably before it says so; the next
+attempt is welcomed with it.
+
 It remembers of every log who it is, the epoch that last wrote to it, and how far that was durable:
 at once when a log was opened, at the end, and every few seconds between.  An attempt is told, and
 refuses a log that is older (`rewake.log.files.lineage`).
@@ -37,6 +40,7 @@ from rewake.node.commands import (
     Persist,
     Tell,
 )
+from rewake.node.coordinator.bookmarks import Bookmarks
 from rewake.node.coordinator.failure_detector import FailureDetector
 from rewake.node.coordinator.state import check_folder
 from rewake.node.coordinator.supervision import Supervision
@@ -46,6 +50,7 @@ from rewake.node.messages import (
     Finished,
     Heartbeat,
     InSync,
+    KeepBookmark,
     Peer,
     PeerMoved,
     PlaceLost,
@@ -154,6 +159,7 @@ class Coordinator:
         self.complete = False
         # What is known of logs and not on its way to the disk yet, and since when.
         self._unrecorded: float | None = None
+        self._bookmarks = Bookmarks(state or {})
         if state is not None:
             self._restore(state)
 
@@ -167,7 +173,7 @@ class Coordinator:
 
     def state(self) -> dict[str, Any]:
         """What must survive the driver."""
-        return {
+        return self._bookmarks.state(self.nodes) | {
             "query": self.plan.query,
             "fingerprint": self.plan.fingerprint,
             "places_left_out": True,
@@ -304,6 +310,14 @@ class Coordinator:
             status.in_sync.add(message.place)
         return []
 
+    def keep_bookmark(self, connection: int, message: KeepBookmark) -> list[CoordinatorCommand]:
+        """A node has come to where it would go on: kept with the next tick, then said back."""
+        attempt = self._attempts.get((connection, message.node))
+        if attempt is None or not attempt.welcomed or attempt.epoch != message.epoch or self._over:
+            return []
+        self._bookmarks.keep(connection, message, self._version + 1)
+        return []
+
     def _on(self, connection: int) -> list[_Attempt]:
         """The attempts of one server."""
         return [each for each in self._attempts.values() if each.connection == connection]
@@ -317,14 +331,14 @@ class Coordinator:
     def persisted(self, version: int) -> list[CoordinatorCommand]:
         """The state of this version is durable: epochs up to it may be known."""
         self._durable = max(self._durable, version)
-        commands: list[CoordinatorCommand] = []
+        commands: list[CoordinatorCommand] = [*self._bookmarks.durable(self._durable)]
         for attempt in list(self._attempts.values()):
             if attempt.welcomed or attempt.awaits > self._durable:
                 continue
             attempt.welcomed = True
-            known = self.nodes[attempt.node].log
-            standby = attempt.standby
-            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known, standby)
+            known, standby = self.nodes[attempt.node].log, attempt.standby
+            bookmark = self._bookmarks.of(attempt.node)
+            welcome = Welcome(attempt.node, attempt.epoch, self.peers(), known, standby, bookmark)
             commands.append(Tell(attempt.connection, welcome))
             if standby:
                 continue
@@ -467,7 +481,8 @@ class Coordinator:
                 nodes = tuple(each.node for each in suspected)
                 commands.append(KillServer(nodes, suspected[0].pid, connection))
             commands += [HangUp(connection), *self._gone(connection, "silent")]
-        if self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS:
+        logs_due = self._unrecorded is not None and now_ms - self._unrecorded >= _RECORD_MS
+        if logs_due or self._bookmarks.wait_for(self._version):
             commands.append(self._persist())
         return commands + self._miss()
 

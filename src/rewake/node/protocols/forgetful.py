@@ -10,7 +10,6 @@ from typing import ClassVar, Final
 
 from rewake.node.channels.producers import Note
 from rewake.node.commands import NodeCommand
-from rewake.node.messages import Packet
 from rewake.node.protocols.protocol import LogSoFar
 from rewake.node.protocols.under_approach import UnderApproach
 from rewake.recovery.approach import Emissions, Kept, Turn
@@ -40,11 +39,7 @@ class Forgetful(UnderApproach):
         if not rows and watermark is None:
             return []
         start, self.end = self.end, self.end + rows
-        packets = [Packet(start, self.end, 0, watermark)] * len(self.shell.plan.outputs)
-        for output, batch in outputs:
-            payload = batch.serialize()
-            packets[output] = Packet(start, self.end, batch.num_rows, watermark, payload)
-        return self.shell.outputs.offer(packets)
+        return self.shell.outputs.offer(self._packets(outputs, start, self.end, watermark))
 
     def acknowledge(self, channel: int) -> list[NodeCommand]:
         """What was consumed is not needed again."""

@@ -22,6 +22,7 @@ from rewake.node.commands import Acknowledge, Connect, NodeCommand
 from rewake.node.limits import NodeLimits
 from rewake.node.messages import Ack
 from rewake.recovery.approach import Emissions, Kept, Recovery
+from rewake.recovery.bookmark import Bookmark
 from rewake.recovery.driven import LogSoFar
 from rewake.recovery.promises.rates import RecoveryRates
 
@@ -80,9 +81,9 @@ class Protocol(ABC):
         cls,
         plan: NodePlan,  # noqa: ARG003
         frames: Iterable[Frame],  # noqa: ARG003
-        alive: Recovery | None = None,  # noqa: ARG003
+        past: LogSoFar,  # noqa: ARG003
     ) -> Recovery | None:
-        """The operator as it was, if there is one; `alive` if somebody has kept it up."""
+        """The operator as it was, if there is one; `frames` are those of its past."""
         return None
 
     @classmethod
@@ -164,11 +165,15 @@ class Protocol(ABC):
         """Output before this position may be read back from the log."""
         return self.end
 
-    # --- timers and places -------------------------------------------------------------------
+    # --- timers, bookmarks and places --------------------------------------------------------
 
     def woke(self, now_ms: float) -> list[NodeCommand]:  # noqa: ARG002
         """What `Wake` asked for."""
         return []
+
+    def bookmark_kept(self, bookmark: Bookmark) -> list[NodeCommand]:
+        """The coordinator has made durable what it was to keep of this node."""
+        raise AssertionError(f"this node asked nobody to keep {bookmark}")
 
     def joined(self, place: int) -> list[NodeCommand]:
         """Another place of this node can be told something."""

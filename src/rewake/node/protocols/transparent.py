@@ -76,3 +76,8 @@ class Transparent(Protocol):
         """What those who read need is what it needs."""
         self.needed[channel] = min(self.shell.outputs.needed(), self.shell.merge.consumed(channel))
         return super().acknowledge(channel)
+
+    def tick(self, now_ms: float) -> list[NodeCommand]:  # noqa: ARG002
+        """What those who read need less of since the last turn, its input need not keep either."""
+        needed = min(self.shell.outputs.needed(), self.shell.merge.consumed(0))
+        return self.acknowledge(0) if needed > self.needed[0] else []

@@ -15,10 +15,11 @@ from rewake.log.frame import Frame
 from rewake.model.stream_event import IDLE, NO_TIME
 from rewake.node.channels.input_merge import Taken
 from rewake.node.channels.producers import Note
-from rewake.node.commands import Connect, NodeCommand
+from rewake.node.commands import Announce, Connect, NodeCommand
+from rewake.node.messages import KeepBookmark, Packet
 from rewake.node.protocols.protocol import LogSoFar, Protocol, Shell
-from rewake.recovery.approach import Keeper, Recovery, Turn
-from rewake.recovery.driven import Forward, GoOn, Hold, Marker, RecoveryCommand
+from rewake.recovery.approach import Emissions, Keeper, Recovery, Turn
+from rewake.recovery.driven import Forward, GoOn, Hold, Keep, Marker, RecoveryCommand
 from rewake.recovery.promises.rates import RecoveryRates
 
 __all__ = ["UnderApproach"]
@@ -44,13 +45,13 @@ class UnderApproach(Protocol):
         self._listens = type(self.recovery).released is not Recovery.released
 
     @classmethod
-    def rebuild(
-        cls, plan: NodePlan, frames: Iterable[Frame], alive: Recovery | None = None
-    ) -> Recovery:
+    def rebuild(cls, plan: NodePlan, frames: Iterable[Frame], past: LogSoFar) -> Recovery:
         """The operator as its approach brings it back."""
-        if alive is not None:
-            return plan.approach.resume(alive, frames)
+        if past.alive is not None:
+            return plan.approach.resume(past.alive, frames)
         operator = plan.program.operator(*plan.input_schemas)
+        if past.bookmark is not None:
+            return plan.approach.go_back(operator, plan.program.emit, past.bookmark)
         return plan.approach.build(operator, plan.program.emit, frames)
 
     # --- inputs ------------------------------------------------------------------------------
@@ -95,6 +96,15 @@ class UnderApproach(Protocol):
     ) -> list[NodeCommand]:
         """A turn has given so many rows, and this is what is told of time."""
 
+    def _packets(
+        self, outputs: Emissions, start: int, end: int, watermark: int | None
+    ) -> list[Packet]:
+        """What a turn gave, one packet for each output: all of them cover the same positions."""
+        packets = [Packet(start, end, 0, watermark)] * len(self.shell.plan.outputs)
+        for output, batch in outputs:
+            packets[output] = Packet(start, end, batch.num_rows, watermark, batch.serialize())
+        return packets
+
     def _told(self, watermark: int | None) -> int | None:
         """What those who come next are told of time: no more than that results may be behind."""
         if watermark is None or watermark >= IDLE or not self._delay:
@@ -134,6 +144,9 @@ class UnderApproach(Protocol):
                     carried += self._forward(before)
                 case Marker(words):
                     carried += self._mark(words)
+                case Keep(bookmark):
+                    node, epoch = self.shell.plan.name, self.shell.epoch
+                    carried.append(Announce(KeepBookmark(node, epoch, bookmark)))
                 case Hold(channel):
                     self.shell.merge.hold(channel)
                 case GoOn(channel):
