@@ -7,7 +7,7 @@ from rewake.sim.world import World
 from rewake_lab.nexmark.drill import NexmarkDrill
 
 # Little memory: what a client asks for is soon in the log only.
-LIMITS = NodeLimits(queue_bytes=100, window_bytes=500, turns_per_trim=1)
+LIMITS = NodeLimits(queue_bytes=1, window_bytes=500, turns_per_trim=1)
 
 
 def test_a_client_that_asks_for_what_was_trimmed_is_turned_away() -> None:

@@ -148,7 +148,7 @@ class OutputQueue:
         while self._packets:
             oldest = self._packets[self._oldest]
             # A watermark alone stands at a position without covering it: whoever has come that
-            # far need not have got it, but needs no more than the latest.
+            # far need not have got it, but where there is no room the latest says enough.
             if oldest.end > floor or (oldest.start == floor and not self._outdated(self._oldest)):
                 break
             self._drop_oldest()
@@ -162,14 +162,19 @@ class OutputQueue:
             self._drop_oldest()
 
     def _takes_the_place_of_the_newest(self, packet: Packet) -> bool:
-        """Whether a watermark says all that one before it says, which everybody has been sent."""
+        """Whether a watermark says all that one before it says, which everybody has been sent.
+
+        Only where there is no room: who makes its output again wants them one by one.
+        """
         newest = self._packets.get(self._newest - 1)
-        return newest is not None and _outdates(packet, newest) and self._passed(self._newest - 1)
+        if self.has_room or newest is None:
+            return False
+        return _outdates(packet, newest) and self._passed(self._newest - 1)
 
     def _outdated(self, number: int) -> bool:
         """Whether a watermark alone is there again, later, and everybody has been sent it."""
         packet = self._packets[number]
-        if not _stands_alone(packet) or not self._passed(number):
+        if self.has_room or not _stands_alone(packet) or not self._passed(number):
             return False
         for later in range(number + 1, self._newest):
             if _outdates(self._packets[later], packet):
