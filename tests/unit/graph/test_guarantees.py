@@ -10,7 +10,7 @@ from rewake.graph.stream import Stream
 from rewake.model.errors import UsageError
 from rewake.operators.windows.specs import count_window
 from rewake.recovery.amnesia import Amnesia
-from rewake.recovery.approach import Approach, Guarantee
+from rewake.recovery.approach import Approach, Guarantee, Kept
 from rewake.recovery.eventual.approach import ContinuousEventual
 from rewake.recovery.instant.approach import Instant
 from rewake.recovery.standby.active import ActiveStandby
@@ -78,6 +78,27 @@ def test_what_is_behind_says_because_of_whom_and_why() -> None:
     text = query.explain()
     assert "output gap: what is in memory is lost" in text
     assert "output gap, because of forgets: what is in memory is lost" in text
+
+
+@pytest.mark.parametrize("approach", [PassiveStandby(), ActiveStandby()], ids=name_of)
+def test_explain_says_what_a_standby_does_not_survive(approach: Approach) -> None:
+    """Before anything starts: two processes are not a log."""
+    said = "survives the end of one place at a time; when all end, the query is lost"
+    assert said in kept(windows(source(Query("q")), approach)).explain()
+    assert "survives" not in kept(windows(source(Query("q")), Instant())).explain()
+
+
+def test_a_stream_of_a_step_in_memory_is_kept_by_a_step_of_its_own() -> None:
+    """Clients come when they like; a name that is taken is refused."""
+    query = Query("q", approach=PassiveStandby())
+    sums = windows(source(query), PassiveStandby(), "sums")
+    sums.to_stream("results")
+    plan = query.plan()
+    assert plan.streams["results"] == (("results-stream", 0),)
+    assert plan.node("results-stream").kept is Kept.IN_LOG
+    sums.filter("k > 0", name="results-stream").to_stream("others")
+    with pytest.raises(UsageError, match="gets a step of its own, 'results-stream', but there is"):
+        query.plan()
 
 
 def test_a_query_is_refused_that_gives_less_than_is_required() -> None:

@@ -65,8 +65,7 @@ def _details(box: Box) -> Iterable[str]:
     yield box.log
     approach = f"approach {box.approach}, " if box.approach else ""
     yield f"{box.operator_class}, {approach}output {box.guarantee}: {box.given.why}"
-    if box.caution:
-        yield box.caution
+    yield from (each for each in (box.survives, box.caution) if each)
 
 
 def _streams(plan: Plan) -> Iterable[str]:

@@ -19,7 +19,7 @@ from rewake.operators.lookups import LookupStep
 from rewake.operators.splitting import SplitStep
 from rewake.operators.stateful import FURTHER_PORTS, LATE_PORT
 from rewake.operators.stateless import DivertStep
-from rewake.recovery.approach import Guarantee, Kept
+from rewake.recovery.approach import Guarantee, Kept, Survives
 
 PRECISE = Guarantee.PRECISE.words
 
@@ -87,6 +87,14 @@ class Box:
         """What its approach leaves open, where it has state."""
         node = self.nodes[0]
         return "" if node.program.stateless else node.approach.caution
+
+    @property
+    def survives(self) -> str:
+        """What its approach cannot outlast, where that is said of no log; mostly nothing."""
+        node = self.nodes[0]
+        if node.places == 1 or node.approach.survives is Survives.ALL:
+            return ""
+        return f"survives {node.approach.survives.value}; when all end, the query is lost"
 
     @property
     def log(self) -> str:
