@@ -148,7 +148,7 @@ class Approach(ABC):
         """
         if self.keeper is Keeper.NOBODY:
             own = Guarantee.GAP
-        elif self.release is Release.AT_ONCE and operator_class < _MADE_AGAIN[self.keeper]:
+        elif self.release is Release.AT_ONCE and operator_class < _MADE_AGAIN.get(self.keeper, 0):
             own = Guarantee.DIVERGENT
         else:
             own = Guarantee.PRECISE
