@@ -421,11 +421,13 @@ def test_an_approach_that_cannot_have_cycles_is_refused_on_one(query: Query) -> 
 
 
 def test_what_clients_read_is_in_no_queue(query: Query) -> None:
-    """They come when they like, and memory holds what nodes need; the error says what would do."""
+    """They come when they like, and memory holds what nodes need: a step with a log keeps it."""
     sums = averages(items_of(query), name="sums", approach=Straight())
     sums.to_stream("sums")
-    with pytest.raises(UsageError, match=r"stream 'sums': .*keep what a further step makes of it"):
-        query.plan()
+    plan = query.plan()
+    assert plan.node("sums").kept is Kept.IN_QUEUE
+    assert plan.streams["sums"] == (("sums-stream", 0),)
+    assert plan.node("sums-stream").kept is Kept.IN_LOG
 
 
 def test_what_is_kept_in_memory_is_asked_for_again_where_it_is(query: Query) -> None:
