@@ -248,7 +248,19 @@ class Drill:
     def kill(self, *nodes: str, sign: signal.Signals = signal.SIGKILL) -> list[int]:
         """As an accident would, all at once; the processes that were hit."""
         until(lambda: set(nodes) <= set(self.running.running))
-        return [self.running.signal_node(node, sign) for node in nodes]
+        return [self._hit(node, sign) for node in nodes]
+
+    def _hit(self, node: str, sign: signal.Signals) -> int:
+        """One that has just ended counts as running until its coordinator has noticed."""
+        hit: list[int] = []
+
+        def tried() -> bool:
+            with suppress(UsageError):
+                hit.append(self.running.signal_node(node, sign))
+            return bool(hit)
+
+        until(tried)
+        return hit[0]
 
     def epoch(self, node: str) -> int:
         """The epoch of a node's newest attempt."""
