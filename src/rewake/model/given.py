@@ -40,7 +40,8 @@ def check_whole(what: str, value: object) -> None:
 
 def check_number(what: str, value: object) -> None:
     """Refuse what is not a number that can be reckoned with."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not -math.inf < value < math.inf:
+    finite = isinstance(value, Integral) or (isinstance(value, Real) and math.isfinite(value))
+    if isinstance(value, bool) or not finite:
         raise UsageError(f"{what} is a number, such as 0.5, not {shown(value)}")
 
 
