@@ -13,8 +13,8 @@ On = Annotated[str, typer.Option(help="spark, or processes (no Spark needed).")]
 QueryName = Annotated[
     str,
     typer.Argument(
-        help="items, items-sharded, a Python file that defines `query`, or with rewake-lab "
-        "nexmark:q1 to q8 and q12."
+        help="items, items-sharded, a Python file that defines `query` or `build()`, or with "
+        "rewake-lab nexmark:q1 to q8 and q12."
     ),
 ]
 

@@ -27,6 +27,7 @@ from rewake.connectors.cutting import (
     slack_of,
 )
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.given import batches_of, shown
 
 __all__ = ["Batches"]
 
@@ -108,7 +109,7 @@ def _as_table(rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]) -> pa.
         several = list(given) if isinstance(given, list | tuple) else [given]
         batches = [each for each in several if isinstance(each, pa.RecordBatch)]
         if len(batches) < len(several):
-            raise UsageError(f"rows are a table or record batches of Arrow, not {given!r}")
+            raise _no_rows(given)
         if not batches:
             raise UsageError("no record batches; give a table, also an empty one, for its columns")
         schema = batches[0].schema
@@ -117,6 +118,13 @@ def _as_table(rows: pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]) -> pa.
         if not bare_schema(batch.schema).equals(plain):
             raise SchemaMismatch(f"record batch {number} has other columns than the first one")
     return pa.Table.from_batches([bare_batch(each, plain) for each in batches], plain)
+
+
+def _no_rows(given: object) -> UsageError:
+    return UsageError(
+        f"rows are a table or record batches of Arrow, not {shown(given)} (of type "
+        f"{type(given).__name__}); write {batches_of(given) or 'rewake.Batches(table)'}"
+    )
 
 
 def _check_order(table: pa.Table, time_column: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Drills of a user's own query: a Python file that defines `query`.
+"""Drills of a user's own query: a Python file that defines `query`, or `build()`, which gives it.
 
 There is no oracle for a query that nobody has seen before, so it runs twice: once left alone, which
 is the reference, and once broken on purpose.  What always holds: a query whose two runs may
@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from rewake.drill.drill import Drill
 from rewake.graph.plan.plan import NodePlan, Plan
 from rewake.graph.query import Query
 from rewake.model.errors import RewakeError, UsageError
+from rewake.model.given import shown
 from rewake.oracle.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -29,33 +32,59 @@ if TYPE_CHECKING:
 
 
 def load_query(path: Path) -> Query:
-    """The `query` that a Python file defines.
+    """The `query` that a Python file defines, or what its `build()` gives.
 
     The file becomes a module with its own name, its folder the first place to look for modules, as
     when it is run as a script: functions of the query must be found again by the nodes.
     """
     if not path.is_file():
-        raise UsageError(f"there is no file {path}; give a Python file that defines `query`")
+        raise UsageError(
+            f"there is no file {path}; give a Python file that defines `query` or `build()`"
+        )
     if not path.stem.isidentifier() or path.stem in sys.builtin_module_names:
         raise UsageError(f"{path.name} cannot be imported; name it like a Python module")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     sys.modules.pop(path.stem, None)
-    try:
-        module = import_module(path.stem)
-    except RewakeError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    module = _run(path, lambda: import_module(path.stem))
     if Path(str(module.__file__)).resolve() != path.resolve():
         raise UsageError(
             f"{path.name} has the name of another module, {module.__file__}; give it its own"
         )
-    query = getattr(module, "query", None)
+    return _query_of(module, path)
+
+
+def _query_of(module: ModuleType, path: Path) -> Query:
+    """The query, which a file that is also a program makes in `build` and not when imported."""
+    query, where = getattr(module, "query", None), "query"
+    build = getattr(module, "build", None)
+    if query is None and callable(build):
+        where = "build()"
+        try:
+            signature(build).bind()
+        except TypeError as error:
+            raise UsageError(
+                f"{path}: `build` is called without arguments, but has some: {error}; give them "
+                "defaults, or define `query`, a rewake.Query"
+            ) from error
+        query = _run(path, build)
     if not isinstance(query, Query):
-        raise UsageError(f"{path} must define `query`, a rewake.Query; it has {query!r} there")
+        raise UsageError(
+            f"{path} must define `query`, a rewake.Query, or a function `build()` that returns "
+            f"one; `{where}` is {shown(query)}"
+        )
     return query
+
+
+def _run(path: Path, call: Callable[[], Any]) -> Any:
+    """What comes of a user's code; only errors of ours say by themselves what is wrong."""
+    try:
+        return call()
+    except RewakeError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path} does not run: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rewake.graph.steps import Port
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
+from rewake.model.given import shown
 from rewake.model.names import checked_name
 from rewake.model.near import no_column
 from rewake.model.schemas import difference
@@ -39,7 +40,7 @@ def checked_sink(name: str, sink: object) -> None:
     """Refuse what is no sink where it is said, and not when the query is started."""
     if isinstance(sink, type) or not (hasattr(sink, "open") and hasattr(sink, "describe")):
         raise UsageError(
-            f"sink {name!r} is {sink!r}, which is no sink; give one such as "
+            f"sink {name!r} is {shown(sink)}, which is no sink; give one such as "
             "rewake.FileSink(folder) or rewake.SqlSink(database, table=..., name=...), or keep the "
             "stream with .to_stream(name)"
         )

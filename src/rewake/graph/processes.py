@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rewake.graph.checks import of_step
 from rewake.graph.promised import AS_QUERY
 from rewake.graph.steps import Kind
 from rewake.model.errors import UsageError
+from rewake.model.given import shown
 from rewake.operators.aggregate.functions import listed
 from rewake.operators.keyed.operator import ProcessSpec
 from rewake.operators.keyed.state import state_fields
@@ -60,24 +62,21 @@ def process(
     if null_keys == "drop":
         stream, null_keys = stream._with_keys(name, listed(by)), "group"
     if not isinstance(output, pa.Schema):
-        raise UsageError(f"step {name!r}: output is an Arrow schema, not {output!r}")
-    try:
-        fields = state_fields(state)
-    except UsageError as error:
-        raise type(error)(f"step {name!r}: {error}") from error
-    spec = ProcessSpec(
-        function=function,
-        by=listed(by),
-        state=fields,
-        output=output,
-        time=time,
-        on_error=on_error,
-        each_key=each_key,
-        on_timer=on_timer,
-        null_keys=null_keys,
-        timers=timers,
-        route_late=route_late,
-    )
+        raise UsageError(f"step {name!r}: output is an Arrow schema, not {shown(output)}")
+    with of_step(name):
+        spec = ProcessSpec(
+            function=function,
+            by=listed(by),
+            state=state_fields(state),
+            output=output,
+            time=time,
+            on_error=on_error,
+            each_key=each_key,
+            on_timer=on_timer,
+            null_keys=null_keys,
+            timers=timers,
+            route_late=route_late,
+        )
     return stream.add_stateful(
         Kind.PROCESS,
         spec,

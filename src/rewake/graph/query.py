@@ -31,6 +31,7 @@ from rewake.graph.steps import Carried, Graph, Kind, Port, Step
 from rewake.graph.stream import LoopStream, Stream
 from rewake.model.connectors import Source, Watermarked
 from rewake.model.errors import UsageError
+from rewake.model.given import batches_of, check_flag, shown
 from rewake.model.names import checked_name
 from rewake.model.units import duration_ns
 from rewake.operators.columns.plain import plain_schema
@@ -93,8 +94,7 @@ class Query:
         After `idle_after` (such as "5s") without tuples nobody waits for its time any more: windows
         over several streams close by the time of the others.
         """
-        if not hasattr(source, "schema"):
-            raise UsageError(f"source {name!r}: {source!r} is not a source such as rewake.Files")
+        _check_source(name, source)
         schema = _checked_schema(name, source.schema)
         options = (shards, approach, fragment, idle_after)
         marked = isinstance(source, Watermarked) and source.watermarks
@@ -117,6 +117,7 @@ class Query:
         behind it go by that.
         """
         schema = _checked_schema(name, schema)
+        check_flag(f"entry {name!r}: watermarks", watermarks)
         options = (shards, approach, fragment, idle_after)
         return self._begin(name, Kind.ENTRY, schema, *options, watermarks=watermarks)
 
@@ -137,6 +138,7 @@ class Query:
         that adds `at_most` tuples while there is no room for more ends the query.
         """
         schema = _checked_schema(name, schema)
+        check_flag(f"loop {name!r}: watermarks", watermarks)
         if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
             raise UsageError(
                 f"loop {name!r}: at_most is how many tuples may be added while there is no room, a "
@@ -278,9 +280,19 @@ class Query:
             return {"text/plain": f"{self!r}\nnot complete: {error}"}
 
 
+def _check_source(name: str, source: object) -> None:
+    """Refuse what cannot be opened; a table has columns, too."""
+    if isinstance(source, type) or not (hasattr(source, "schema") and hasattr(source, "open")):
+        rows = batches_of(source)
+        raise UsageError(
+            f"source {name!r}: {shown(source)} (of type {type(source).__name__}) is no source; "
+            + (f"write {rows}" if rows else "give one such as rewake.Files(...)")
+        )
+
+
 def _checked_schema(name: str, schema: Any) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
-        raise UsageError(f"step {name!r}: a schema is a pyarrow.Schema, not {schema!r}")
+        raise UsageError(f"step {name!r}: a schema is a pyarrow.Schema, not {shown(schema)}")
     twice = {each for each in schema.names if schema.names.count(each) > 1}
     if twice:
         raise UsageError(f"step {name!r}: two columns are named {sorted(twice)[0]!r}; rename one")

@@ -24,6 +24,7 @@ from rewake.graph.promised import AS_QUERY, approach_of_step
 from rewake.graph.steps import FURTHER, LATE, Carried, Kind, Port, Step
 from rewake.model.connectors import Sink
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.given import check_flag, shown
 from rewake.model.names import checked_name
 from rewake.model.stream_event import no_tuples
 from rewake.model.units import check_duration
@@ -168,6 +169,7 @@ class Stream:
             self._refuse_lost_columns(name=name, fragment=fragment)
         name = self._named(name, Kind.MAP)
         options = self._options(name, shards, approach, fragment, partition_by)
+        check_flag(f"step {name!r}: many", many)
         if callable(columns):
             if named:
                 raise UsageError(f"step {name!r}: give one function for all columns, or columns")
@@ -186,7 +188,7 @@ class Stream:
         if columns is not None and not isinstance(columns, Mapping):
             raise UsageError(
                 f"step {name!r}: columns are given by name, as in {{'total': 'a + b'}}, or one "
-                f"function of a batch, not {columns!r}"
+                f"function of a batch, not {shown(columns)}"
             )
         computes = _computed(name, dict(columns or {}), named)
         empty = no_tuples(self.schema)
@@ -522,6 +524,12 @@ class LoopStream(Stream):
 def _computed(
     name: str, columns: Mapping[str, Value], named: Mapping[str, Value]
 ) -> tuple[tuple[str, Computed], ...]:
+    for each in columns:
+        if not isinstance(each, str) or not each:
+            raise UsageError(
+                f"step {name!r}: {shown(each)} is no name of a column; give text, as in "
+                "{'total': 'a + b'}"
+            )
     twice = sorted(set(columns) & set(named))
     if twice:
         raise UsageError(f"step {name!r}: column {twice[0]!r} is given twice")

@@ -9,6 +9,10 @@ An error says what happened, to what, and what to do.  There are three families:
 A broken invariant inside Rewake is none of these: it is an `AssertionError`.
 """
 
+from __future__ import annotations
+
+import math
+
 
 class RewakeError(Exception):
     """Base of all errors raised on purpose; the command line prints them without a traceback."""
@@ -163,12 +167,22 @@ class LoopGrows(OperatingFault):
     """More and more tuples go around in a loop of a query."""
 
 
-class Unavailable(OperatingFault):
-    """A system outside does not answer for now.  Nothing is lost; ask again after a while."""
-
-
 class GaveUp(OperatingFault):
     """A system outside did not come back in the time it was given; a restart would wait again."""
+
+
+class Unavailable(OperatingFault):
+    """A system outside does not answer for now.  Nothing is lost; ask again after a while.
+
+    Whoever has asked in vain for `patience_seconds`, each time anew, raises `gave_up` instead.
+    """
+
+    def __init__(
+        self, text: str, patience_seconds: float = math.inf, gave_up: GaveUp | None = None
+    ) -> None:
+        super().__init__(text)
+        self.patience_seconds = patience_seconds
+        self.gave_up = gave_up
 
 
 class BadPeer(OperatingFault):

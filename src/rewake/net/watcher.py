@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from rewake.model.errors import RewakeError
+
 
 def watcher(
     run: Callable[[], None], what: str, on_death: Callable[[str], None], *, name: str
@@ -19,6 +21,8 @@ def watcher(
     def watching() -> None:
         try:
             run()
+        except RewakeError as error:  # it says itself what happened; nobody needs a traceback
+            on_death(f"{what} failed: {error}")
         except BaseException as error:
             on_death(f"{what} failed: {type(error).__name__}: {error}")
             raise

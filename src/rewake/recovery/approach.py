@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Self
 
 from rewake.log.frame import Frame
 from rewake.model.errors import UsageError
+from rewake.model.given import shown
 from rewake.operators.classes import OperatorClass
 from rewake.operators.stateful import Emissions, Outcome, StatefulOperator
 from rewake.recovery.answers import (
@@ -239,8 +240,12 @@ def checked_approach(approach: Approach | None) -> Approach | None:
     given: object = approach  # by callers whose types nobody checks
     if given is None or isinstance(given, Approach):
         return given
+    named = isinstance(given, str)
     classes = ", ".join(f"{each.__name__}()" for each in _REGISTRY.values())
-    raise UsageError(f"approach={given!r} is no recovery approach; choose one of {classes}")
+    raise UsageError(
+        f"approach={shown(given)} is no recovery approach; choose one of {classes}"
+        + ("; names are for the command line, a query takes the value itself" if named else "")
+    )
 
 
 def default_approach(**settings: Any) -> Approach:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from rewake.cli.app import app, main
 from rewake.drill import files
+from rewake.model.errors import UsageError
 
 HEAD = """
 import pyarrow as pa
@@ -97,6 +98,33 @@ def test_a_difference_to_the_reference_exits_with_4(
     result = rewake("drill", path, "--on", "processes", "--folder", tmp_path / "runs")
     assert result.exit_code == 4
     assert re.search(r"10 duplicated(, \d+ reordered)? of 9,5\d\d expected", result.stdout)
+
+
+def test_a_file_may_build_its_query_in_a_function(tmp_path: Path) -> None:
+    """As one does that also starts it, and must not when its nodes import it."""
+    head = "def build():\n" + "".join(f"    {line}\n" for line in HEAD.splitlines())
+    tail = "    items.to_stream('items')\n    return query\n"
+    result = rewake("explain", written(tmp_path, "own_built.py", tail, head))
+    assert result.exit_code == 0, result.output
+    assert "items" in result.stdout
+    assert files.load_query(tmp_path / "own_built.py").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def build(): return 5", r"`build\(\)` that returns one; `build\(\)` is 5"),
+        ("def build(folder): ...", r"`build` is called without arguments.*'folder'.*defaults"),
+        ("def build(): 1 / 0", "does not run: ZeroDivisionError"),
+        ("build = 5", r"must define `query`, a rewake.Query, or a function `build\(\)`"),
+    ],
+)
+def test_a_build_that_gives_no_query_is_told_what_to_do(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    """By explain and drill alike."""
+    with pytest.raises(UsageError, match=message):
+        files.load_query(written(tmp_path, "own_unbuilt.py", text, head=""))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from sql_vocabulary import (
 )
 
 from rewake.connectors.databases.calls import Caller
+from rewake.connectors.databases.database import Sqlite
 from rewake.connectors.databases.postgres import PostgresSession
 from rewake.connectors.databases.sink import SqlSink, SqlSinkWriter
 from rewake.model.errors import Fenced, GaveUp, Unavailable
@@ -171,13 +172,27 @@ def test_a_call_that_hangs_is_given_up_as_well(tmp_path: Path) -> None:
     caller.close()
 
 
+def test_what_a_sink_that_cannot_be_opened_raises_says_for_how_long_to_try(
+    tmp_path: Path,
+) -> None:
+    """Whoever opens it again and again ends by that; a refusal is not waited for long."""
+    sink = SqlSink(Sqlite(tmp_path / "absent.db"), table="log", name="log")
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="there is no such file") as caught:
+        sink.look(0, 1)
+    assert time.monotonic() - started < PATIENCE_SECONDS / 4
+    assert caught.value.patience_seconds == 60.0
+    assert "given up after 60 s: see to the database" in str(caught.value.gave_up)
+
+
 def test_opening_a_sink_waits_for_its_database(shop: tuple[Outside, Any]) -> None:
     """It cannot begin before it knows how far its predecessor came."""
     outside, away = shop
     found: list[SqlSinkWriter] = []
     sink = SqlSink(outside.database, table="log", name="log")
     with away():
-        thread = threading.Thread(target=lambda: found.append(opened(sink)))
+        opening = lambda: found.append(asked_until_answered(lambda: opened(sink)))  # noqa: E731
+        thread = threading.Thread(target=opening)
         thread.start()
         time.sleep(0.2)
         assert not found

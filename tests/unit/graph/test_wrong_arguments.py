@@ -7,8 +7,10 @@ what is wrong must be a `UsageError`, never an error from inside.
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -127,6 +129,88 @@ def test_a_wrong_argument_is_a_usage_error(step: str, option: str) -> None:
             continue
         except Exception as error:
             pytest.fail(f"{step}({option}={value!r}): {type(error).__name__}: {error}")
+
+
+# --- what is true by accident, and what would be repeated at length ----------------------------
+
+
+FLAGS = [
+    ("aggregate", "route_late"), ("bsort", "route_late"), ("bsort", "flush"),
+    ("bsort", "descending"), ("join", "route_late"), ("process", "route_late"),
+    ("process", "each_key"), ("resample", "route_late"), ("map", "many"),
+    ("entry", "watermarks"), ("loop", "watermarks"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "option"), FLAGS)
+@pytest.mark.parametrize("value", ["yes", "no", 1, None])
+def test_a_flag_is_true_or_false_and_nothing_like_it(step: str, option: str, value: Any) -> None:
+    """Text such as "no" would be true."""
+    call, right = STEPS[step](stream())
+    with pytest.raises(UsageError, match=f"{option} is True or False, not {value!r}"):
+        call(*([right.pop("columns")] if step == "map" else []), **{**right, option: value})
+
+
+def test_structured_streaming_refuses_such_a_flag_too(tmp_path: Path) -> None:
+    """At once, before Spark runs anything."""
+    given: Any = "yes"
+    with pytest.raises(UsageError, match="route_late is True or False, not 'yes'"):
+        rewake.aggregate(
+            by="k", window=rewake.count_window(2), at=tmp_path, avg="v", route_late=given
+        )
+    with pytest.raises(UsageError, match="route_late is True or False, not 'yes'"):
+        rewake.process(per_key, by="k", state={}, output=SCHEMA, at=tmp_path, route_late=given)
+
+
+ROWS = [{"k": 1}] * 100_000
+
+
+@pytest.mark.parametrize(
+    ("rows", "remedy"),
+    [
+        (ROWS, r"\(of type list\).*rewake\.Batches\(pa\.Table\.from_pylist\(rows\)\)"),
+        ({"k": [1] * 1000}, r"\(of type dict\).*rewake\.Batches\(pa\.table\(columns\)\)"),
+        (pd.DataFrame({"k": [1]}), r"rewake\.Batches\(pa\.Table\.from_pandas\(frame\)\)"),
+        ([pa.table({"k": [1]})], r"rewake\.Batches\(pa\.concat_tables\(tables\)\)"),
+    ],
+    ids=["rows", "columns", "frame", "tables"],
+)
+def test_rows_at_hand_are_told_how_to_become_a_source(rows: Any, remedy: str) -> None:
+    """In few words, however many rows there are."""
+    for call in (rewake.Batches, partial(Query("q").source, "s")):
+        with pytest.raises(UsageError, match=remedy) as caught:
+            call(rows)
+        assert len(str(caught.value)) < 300
+
+
+def test_a_table_is_no_source() -> None:
+    """Though it has columns."""
+    table: Any = pa.table({"k": [1]})
+    with pytest.raises(UsageError, match=r"of type Table\) is no source; write rewake\.Batches"):
+        Query("q").source("s", table)
+
+
+@pytest.mark.parametrize("name", [None, "", 1])
+def test_a_column_has_a_name(name: Any) -> None:
+    """None would become the column "None"."""
+    with pytest.raises(UsageError, match="is no name of a column"):
+        stream().map({name: "v"})
+
+
+def test_processing_without_a_function_is_refused() -> None:
+    """Not when the first tuple comes."""
+    nothing: Any = None
+    with pytest.raises(UsageError, match="None is not a function"):
+        stream().process(nothing, by="k", state={}, output=SCHEMA)
+    with pytest.raises(UsageError, match="None is not a function"):
+        rewake.process(nothing, by="k", state={}, output=SCHEMA, at="somewhere")
+
+
+@pytest.mark.parametrize("path", [[], (), None, 5])
+def test_a_stream_is_somewhere(path: Any) -> None:
+    """An error in words, not an IndexError."""
+    with pytest.raises(UsageError, match="give the folder of a stream"):
+        rewake.StreamSource(path)
 
 
 # --- columns that options hide ---------------------------------------------------------------

@@ -1,6 +1,8 @@
 """The coordinator's host: a folder that outlives it, and attempts that come and go over sockets."""
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from net_vocabulary import OTHER_TOKEN, Recorder
+from net_vocabulary import OTHER_TOKEN, PATIENCE_SECONDS, Recorder
 
 from rewake.connectors.streams.ended import STREAMS_FILE
 from rewake.graph.plan.plan import Plan
@@ -81,6 +83,24 @@ def test_epochs_rise_over_attempts_and_over_drivers(tmp_path: Path) -> None:
             assert second.registers().epoch == 2
     with serving(tmp_path) as host, Attempt(host) as third:
         assert third.registers().epoch == 3
+
+
+def test_a_folder_that_is_deleted_meanwhile_ends_the_query_in_words(tmp_path: Path) -> None:
+    """As soon as something is to be kept: which folder, and what to do."""
+    folder = tmp_path / "query"
+    with serving(folder) as host, Attempt(host) as first:
+        first.registers()
+        shutil.rmtree(folder)
+        with Attempt(host) as second:
+            second.line.send(Register("entry", ("127.0.0.1", 4711)))
+            end = second.loop.now() + PATIENCE_SECONDS
+            while not host.ended.is_set() and second.loop.now() < end:
+                second.loop.run_once(0.02)
+    assert re.fullmatch(
+        rf"the coordinator failed: cannot create {folder}/coordinator\.json\.tmp: the folder "
+        rf"{folder} was deleted while it was in use; restore it from a backup, or start anew.*",
+        host.error or "",
+    )
 
 
 def test_an_attempt_that_was_replaced_is_told_to_leave(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from mirrored import Mirrored
 
 from rewake.graph.plan.plan import NodePlan
 from rewake.graph.query import Query
-from rewake.model.errors import OperatingFault, Unavailable
+from rewake.model.errors import GaveUp, OperatingFault, Unavailable
 from rewake.net.nodes.host import NodeHost
 from rewake.net.nodes.share import Share
 from rewake.net.nodes.task import NodeTask, ServerTask
@@ -48,8 +48,9 @@ class Aloof:
 
     schema = SCHEMA
 
-    def __init__(self, *, broken: bool = False) -> None:
+    def __init__(self, answer: Unavailable | None = None, *, broken: bool = False) -> None:
         self.opened = self.closed = 0
+        self._answer = answer or Unavailable("the sink does not answer")
         self._broken = broken
 
     def open(self, _shard: int, _shards: int, _schema: Any = None) -> "Aloof":
@@ -57,7 +58,7 @@ class Aloof:
         return self
 
     def position(self, _channel: int) -> int:
-        raise Unavailable("the sink does not answer")
+        raise self._answer
 
     def close(self) -> None:
         self.closed += 1
@@ -146,6 +147,22 @@ def test_what_was_opened_is_closed_when_the_server_leaves_before_the_node_is_ope
     host.leave()
     assert (sink.closed, source.closed) == (1, 1)
     assert set(threading.enumerate()) == threads
+
+
+def test_a_sink_that_stays_away_is_given_up_however_often_it_is_asked(
+    tmp_path: Path, outside: World
+) -> None:
+    """Each look at it begins anew; its patience counts from the first one that was in vain."""
+    sink = Aloof(Unavailable("no such file", 60.0, GaveUp("no such file; given up after 60 s")))
+    host, _ = hosted(tmp_path, outside, waiting("entry", sink, Aloof()))
+    host.welcomed(Welcome("entry", 1))
+    for now in (0.0, 20.0, 40.0, 60.0):
+        host.share.now = lambda now=now: now  # type: ignore[misc]
+        assert not host.step()
+    host.share.now = lambda: 61.0
+    with pytest.raises(GaveUp, match="given up after 60 s"):
+        host.step()
+    host.leave()
 
 
 def test_an_open_node_that_has_left_gives_no_more_signs_of_life(

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from rewake.model.errors import StorageFault
 from rewake.net.watcher import watcher
 
 
@@ -20,6 +21,20 @@ def test_the_death_of_a_watcher_is_told(kind: type[BaseException]) -> None:
     thread.start()
     thread.join()
     assert told == [f"what starts the nodes failed: {kind.__name__}: no more"]
+
+
+def test_an_error_of_ours_is_told_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    """It says what happened, to what, and what to do."""
+
+    def run() -> None:
+        raise StorageFault("the folder is gone; restore it")
+
+    told: list[str] = []
+    thread = watcher(run, "the coordinator", told.append, name="watcher")
+    thread.start()
+    thread.join()
+    assert told == ["the coordinator failed: the folder is gone; restore it"]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_watcher_that_is_done_says_nothing() -> None:

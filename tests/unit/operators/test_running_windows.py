@@ -213,6 +213,9 @@ class _Source:
     schema = SCHEMA
     shards = 1
 
+    def open(self, shard, shards):
+        """Nobody runs it."""
+
 
 def test_an_aggregate_tells_which_columns_it_reads():
     """All of them when late tuples go on as they came."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
+from rewake.graph.query import Query
 from rewake.log.frame import TurnRecord, decode_frame, encode_frame
 from rewake.log.results import result_batch, result_sections
 from rewake.model.errors import UsageError
@@ -269,3 +271,17 @@ def test_answers_that_no_node_can_carry_out_are_refused(from_the_start):
         with pytest.raises(UsageError, match=f"'odd' cannot be carried out.*{wrong}"):
             register(odd)
     register(Mirrored)
+
+
+# --- what is no approach ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["query", "step"])
+def test_the_name_of_an_approach_is_told_to_be_for_the_command_line(where):
+    """With the values to write in its place."""
+    entry = Query("other").entry("e", SCHEMA)
+    of = {"query": partial(Query, "q"), "step": partial(entry.filter, "v > 1")}
+    name: Any = "instant"
+    words = "choose one of .*names are for the command line, a query takes the value itself"
+    with pytest.raises(UsageError, match=words):
+        of[where](approach=name)

@@ -1,15 +1,18 @@
 """Checkpoint policies: what they refuse, and the bounds of a budget."""
 
+import math
+
 import numpy as np
 import pytest
 
 from rewake.model.errors import UsageError
 from rewake.model.stream_event import NO_TIME
 from rewake.recovery.footprint_order import FootprintOrder
-from rewake.recovery.policies.cost_benefit import CostBenefitPolicy
+from rewake.recovery.instant.approach import Instant
+from rewake.recovery.policies.cost_benefit import CostBenefit, CostBenefitPolicy
 from rewake.recovery.policies.policy import Budget, Extent, OpenOnly
-from rewake.recovery.policies.shots import ShotsPolicy
-from rewake.recovery.policies.targets import TargetsPolicy
+from rewake.recovery.policies.shots import Shots, ShotsPolicy
+from rewake.recovery.policies.targets import Targets, TargetsPolicy
 
 
 class Windows:
@@ -64,6 +67,25 @@ def test_costs_are_positive(costs):
         CostBenefitPolicy(**dict(zip(COSTS, costs, strict=True)), patience=1)
     with pytest.raises(UsageError, match="costs and patience must be positive"):
         CostBenefitPolicy(load_us=1, replay_us=1, check_us=1, patience=0)
+
+
+@pytest.mark.parametrize("wrong", ["a", True, math.nan, math.inf, []])
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (Targets, "records"), (Targets, "tuples"), (Targets, "interval_ms"),
+        (Targets, "period_ms"), (Targets, "check_us"), (Shots, "every"), (Shots, "slow_after"),
+        (Shots, "windows"), (CostBenefit, "patience"), (CostBenefit, "load_us"),
+        (CostBenefit, "period_ms"), (Instant, "every_tuples"), (Instant, "every_turns"),
+        (Instant, "full_every"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_is_refused_by_its_name(settings, name, wrong):
+    """In words; nothing can be reckoned with NaN, and no text is compared with a number."""
+    needed = {Shots: {"every": 5}, CostBenefit: {"patience": 1.0}}.get(settings, {"tuples": 1})
+    given = {} if settings is Instant else needed
+    with pytest.raises(UsageError, match=rf"{settings.__name__}: {name} is a (whole )?number"):
+        settings(**{**given, name: wrong})
 
 
 def test_a_budget_is_full_again_in_each_period():

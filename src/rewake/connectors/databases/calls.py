@@ -55,6 +55,8 @@ class Call(Future[Answer]):
         self._give_up_seconds = give_up_seconds
         # What the database has last said, or that it has said nothing.
         self.trouble = f"{database} has not answered yet"
+        # Whether it has said that it cannot now, rather than nothing.
+        self.refused = False
 
     @property
     def overdue(self) -> bool:
@@ -75,7 +77,11 @@ class Call(Future[Answer]):
         if self.overdue:
             raise self.give_up()
         waited = time.monotonic() - self.started
-        raise Unavailable(f"{self.trouble}; trying again for {waited:.1f} s now")
+        raise Unavailable(
+            f"{self.trouble}; trying again for {waited:.1f} s now",
+            self._give_up_seconds,
+            self.give_up(),
+        )
 
 
 class Caller(Generic[Session]):
@@ -142,7 +148,7 @@ def _make(
                 session = connect()
             answer = call.work(session)
         except Unavailable as error:
-            call.trouble = str(error)
+            call.trouble, call.refused = str(error), True
             _close(session)
             session = None
             closing.wait(pause)

@@ -44,8 +44,10 @@ from rewake.operators.lookups import distinct_rows
 
 __all__ = ["SqlSink", "SqlSinkWriter"]
 
-# An attempt that is starting may be silent for longer than this.
+# An attempt that is starting may be silent for longer than this; its other nodes wait, too.
 _OPEN_SECONDS: Final = 20.0
+# After so long whoever opens may as well ask again, if the database says that it cannot now.
+_REFUSED_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -289,12 +291,13 @@ class SqlSinkWriter(ChannelWriter):
 
 def _answer_of(call: Call[Answer]) -> Answer:
     """Wait for the first answer: without it a node cannot begin."""
-    end = time.monotonic() + _OPEN_SECONDS
+    started = time.monotonic()
     while True:
         try:
-            return call.result(end - time.monotonic())
+            return call.result(WAIT_SECONDS)
         except Unavailable:
-            if time.monotonic() >= end:
+            waited = time.monotonic() - started
+            if waited >= (_REFUSED_SECONDS if call.refused else _OPEN_SECONDS):
                 raise
 
 

@@ -36,6 +36,7 @@ from rewake.model.errors import (
     SchemaMismatch,
     UsageError,
 )
+from rewake.model.given import shown
 from rewake.model.schemas import difference
 from rewake.model.stream_event import StreamEvent
 from rewake.node.channels.packets import punctuation_in
@@ -301,6 +302,11 @@ def _other_shards(shards: Sequence[LogStretch], asked: int) -> UsageError:
 def _logs_at(path: PathLike | Sequence[PathLike]) -> list[tuple[str, ...]]:
     """The paths of each shard's log; those of one log with several are its stripes."""
     if not isinstance(path, str | os.PathLike):
+        if not isinstance(path, Sequence) or not path:
+            raise UsageError(
+                f"{shown(path)} is where no stream is: give the folder of a stream, the path of a "
+                "log, or the paths of a striped log's parts"
+            )
         return [tuple(os.path.abspath(local_path(each)) for each in path)]
     path = local_path(path)
     if os.path.exists(os.path.join(path, DESCRIPTOR)):

@@ -79,6 +79,8 @@ class Opening:
         # What it waits for since there was no room for its log.
         self._roomless: StorageFull | None = None
         self._waits_until = float("-inf")
+        # Since when the sink is asked in vain: each look at it begins anew, its patience does not.
+        self._away_since: float | None = None
 
     def step(self) -> Opened | None:
         """Go on, if it is time to; the node when all is there.
@@ -158,9 +160,17 @@ class Opening:
             queries = (task.fingerprint, task.former_fingerprint)
             opened.sink = NodeSink(self._plan, task.folder, opened.origins, queries)
             self._open.callback(opened.sink.close)
+        asked = self._share.now()
         try:
             opened.found = opened.sink.find()
-        except (StorageFull, Unavailable) as error:
+        except StorageFull as error:
+            self._away_since = None
+            self._wait_for(error)
+            return False
+        except Unavailable as error:
+            self._away_since = asked if self._away_since is None else self._away_since
+            if error.gave_up and self._share.now() - self._away_since > error.patience_seconds:
+                raise error.gave_up from None
             self._wait_for(error)
             return False
         return True

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import InvalidWindow, UsageError
+from rewake.model.given import check_flag
 from rewake.model.stream_event import TIME_LIMIT, StreamEvent, no_tuples
 from rewake.model.units import duration_in_unit
 from rewake.operators.aggregate.aggregation import Aggregation
@@ -92,6 +93,7 @@ class AggregateSpec(StatefulSpec):
                 'time_window("10 minutes") so much event time, session_window("30s") tuples with '
                 "no longer gap between them, running_window() all tuples so far"
             )
+        check_flag("route_late", self.route_late)
 
     @property
     def by_time(self) -> bool:

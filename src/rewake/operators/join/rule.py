@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from rewake.model.errors import InvalidWindow, SchemaMismatch, UsageError
+from rewake.model.given import check_flag
 from rewake.model.units import duration_in_unit
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s
@@ -181,6 +182,7 @@ def _check_rule(rule: JoinRule) -> None:
     if rule.how not in HOWS:
         raise UsageError(f"how is one of {', '.join(HOWS)}, not {rule.how!r}")
     check_on_error(rule.on_error)
+    check_flag("route_late", rule.late_outputs)
     if not rule.on:
         raise UsageError("a join needs at least one equality column: give on='column'")
     if rule.within is None:

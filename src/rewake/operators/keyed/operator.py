@@ -43,6 +43,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, ReplayMismatch, SchemaMismatch, UsageError
+from rewake.model.given import check_flag, shown
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent, no_tuples
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, arrow_array
@@ -94,6 +95,16 @@ class ProcessSpec(StatefulSpec):
     route_late: bool = False
 
     kind: ClassVar[str] = "process"
+
+    def __post_init__(self) -> None:
+        check_flag("route_late", self.route_late)
+        check_flag("each_key", self.each_key)
+        for function in (self.function, *([] if self.on_timer is None else [self.on_timer])):
+            if not callable(function):
+                raise UsageError(
+                    f"{shown(function)} is not a function; give one of KeyedTuples, or one of "
+                    "(key, tuples, state) with each_key=True"
+                )
 
     @property
     def operator_class(self) -> OperatorClass:
@@ -189,9 +200,6 @@ def _checked(spec: ProcessSpec, schema: pa.Schema) -> None:
             "on_timer is for functions of one key (each_key=True); a function of all keys is told "
             "by `fired` which timers did"
         )
-    for function in (spec.function, spec.on_timer):
-        if function is not None and not callable(function):
-            raise UsageError(f"{function!r} is not a function")
     if len(set(spec.output.names)) < len(spec.output.names):
         raise SchemaMismatch("two output columns have one name; rename one")
 

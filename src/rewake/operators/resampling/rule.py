@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from rewake.model.errors import SchemaMismatch, UsageError
+from rewake.model.given import check_flag
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.plain import plain_schema
 from rewake.operators.columns.values import check_names, place_of
@@ -92,6 +93,7 @@ def check_rule(rule: ResampleRule, values: pa.Schema, requests: pa.Schema) -> No
     if rule.missing not in _MISSING:
         raise UsageError(f"missing is 'null' or 'drop', not {rule.missing!r}")
     check_on_error(rule.on_error)
+    check_flag("route_late", rule.route_late)
     for _, column in rule.columns:
         place_of(values, column, "resample")
     check_names(

@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from rewake.model.errors import DamagedFrame, SchemaMismatch, UsageError
+from rewake.model.given import check_flag
 from rewake.model.stream_event import NO_TIME, TIME_LIMIT, StreamEvent
 from rewake.operators.classes import OperatorClass
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, spared
@@ -112,6 +113,8 @@ def _check(spec: SortSpec, schema: pa.Schema) -> TimeColumn | None:
     size = spec.buffer
     if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size < _MOST_TUPLES:
         raise UsageError(f"the buffer of a sort holds from 1 to 2**31 - 1 tuples, not {size!r}")
+    for name in ("flush", "descending", "route_late"):
+        check_flag(name, getattr(spec, name))
     for name in spec.per:
         place_of(schema, name, "buffers per")
     if not spec.flush:

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final
 
 from rewake.log.frame import Frame
 from rewake.model.errors import UsageError
+from rewake.model.given import shown
 from rewake.operators.stateful import StatefulOperator
 from rewake.recovery.approach import (
     Approach,
@@ -78,7 +79,7 @@ class ContinuousEventual(Approach):
         given: object = self.policy  # by callers whose types nobody checks
         if given is not None and not isinstance(given, Policy):
             raise UsageError(
-                f"policy={given!r} is no policy: RecoverWithin('1s') is a time, "
+                f"policy={shown(given)} is no policy: RecoverWithin('1s') is a time, "
                 "Targets(records=10_000) are numbers, Shots(every=1000) slow windows in turn, "
                 "CostBenefit(patience=0.1) CHECKs that pay"
             )

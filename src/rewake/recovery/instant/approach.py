@@ -37,6 +37,7 @@ import numpy as np
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
 from rewake.log.results import result_sections
 from rewake.model.errors import ReplayMismatch, UsageError
+from rewake.model.given import check_whole
 from rewake.model.stream_event import StreamEvent
 from rewake.operators.columns.arrays import Int32s
 from rewake.operators.stateful import NO_SLOTS, Outcome, StatefulOperator
@@ -84,6 +85,9 @@ class Instant(Approach):
     full_every: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("every_tuples", "every_turns", "full_every"):
+            if (given := getattr(self, name)) is not None or name == "full_every":
+                check_whole(f"Instant: {name}", given)
         periods = [each for each in (self.every_tuples, self.every_turns) if each is not None]
         if not periods or min(periods) < 1 or self.full_every < 1:
             raise UsageError(

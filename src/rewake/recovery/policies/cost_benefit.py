@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from rewake.model.errors import UsageError
+from rewake.model.given import check_number
 from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
 
@@ -31,6 +32,8 @@ class CostBenefit:
     period_ms: float = 100
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_number(f"CostBenefit: {name}", value)
         self.begin()  # so that what cannot be is refused here
 
     def begin(self) -> CostBenefitPolicy:

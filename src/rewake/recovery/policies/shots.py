@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from rewake.model.errors import UsageError
+from rewake.model.given import check_number, check_whole
 from rewake.model.stream_event import NO_TIME
 from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import CheckpointPolicy, Extent
@@ -32,6 +33,9 @@ class Shots:
     windows: int = 1000
 
     def __post_init__(self) -> None:
+        check_number("Shots: every", self.every)
+        check_number("Shots: slow_after", self.slow_after)
+        check_whole("Shots: windows", self.windows)
         self.begin()  # so that what cannot be is refused here
 
     def begin(self) -> ShotsPolicy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from rewake.model.errors import UsageError
+from rewake.model.given import check_number, check_whole
 from rewake.operators.columns.arrays import Int32s
 from rewake.recovery.policies.policy import Budget, CheckpointPolicy, Extent
 
@@ -30,6 +31,11 @@ class Targets:
     def __post_init__(self) -> None:
         if self.records is None and self.tuples is None:
             raise UsageError("targets need a number: give records, tuples, or both")
+        for name in ("records", "tuples"):
+            if (target := getattr(self, name)) is not None:
+                check_whole(f"Targets: {name}", target)
+        for name in ("interval_ms", "period_ms", "check_us"):
+            check_number(f"Targets: {name}", getattr(self, name))
         self.begin()  # so that what cannot be is refused here
 
     def begin(self) -> TargetsPolicy:
