@@ -26,6 +26,7 @@ from gated_source import open_gate
 
 from rewake import ItemStream, StreamSource
 from rewake.graph.query import Query
+from rewake.model.errors import UsageError
 from rewake.net.clients.client import Subscription
 from rewake.net.kill_points import Fault
 from rewake.net.nodes.task import NodeTask
