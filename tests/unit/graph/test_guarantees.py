@@ -36,27 +36,29 @@ def windows(stream: Stream, approach: Approach, name: str = "windows") -> Stream
     )
 
 
-def kept(stream: Stream) -> Query:
-    """What is left of a query when this is its one stream, behind a step with a log."""
+def kept(query: Query, stream: Stream) -> Query:
+    """The query with this as its one stream, behind a step with a log."""
     stream.filter("k > 0", name="kept", approach=ContinuousEventual()).to_stream("kept")
-    return stream._query
+    return query
 
 
 @pytest.mark.parametrize("approach", [*HELD, *AT_ONCE], ids=name_of)
 def test_without_chance_whatever_keeps_something_is_precise(approach: Approach) -> None:
     """What left at once is made again under the same positions: whoever has it drops it."""
-    given = guarantees(kept(windows(source(Query("q")), approach)).plan())
+    query = Query("q")
+    given = guarantees(kept(query, windows(source(query), approach)).plan())
     assert {each.guarantee for each in given.values()} == {Guarantee.PRECISE}
 
 
 def by_order(approach: Approach) -> Query:
     query = Query("q")
     first, second = source(query, "first"), source(query, "second")
-    return kept(first.union(second, name="chance", approach=approach))
+    return kept(query, first.union(second, name="chance", approach=approach))
 
 
 def by_silence(approach: Approach) -> Query:
-    return kept(windows(source(Query("q"), idle_after="1s"), approach, "chance"))
+    query = Query("q")
+    return kept(query, windows(source(query, idle_after="1s"), approach, "chance"))
 
 
 @pytest.mark.parametrize("made", [by_order, by_silence])
@@ -71,7 +73,8 @@ def test_where_chance_has_a_part_output_must_be_held(approach: Approach, made) -
 
 def test_what_is_behind_says_because_of_whom_and_why() -> None:
     """Also far behind, and also in explain."""
-    query = kept(windows(windows(source(Query("q")), Amnesia(), "forgets"), Instant()))
+    query = Query("q")
+    kept(query, windows(windows(source(query), Amnesia(), "forgets"), Instant()))
     given = guarantees(query.plan())
     assert given["windows"] == given["forgets"]
     assert given["windows"].guarantee is Guarantee.GAP
@@ -84,8 +87,9 @@ def test_what_is_behind_says_because_of_whom_and_why() -> None:
 def test_explain_says_what_a_standby_does_not_survive(approach: Approach) -> None:
     """Before anything starts: two processes are not a log."""
     said = "survives the end of one place at a time; when all end, the query is lost"
-    assert said in kept(windows(source(Query("q")), approach)).explain()
-    assert "survives" not in kept(windows(source(Query("q")), Instant())).explain()
+    query, other = Query("q"), Query("q")
+    assert said in kept(query, windows(source(query), approach)).explain()
+    assert "survives" not in kept(other, windows(source(other), Instant())).explain()
 
 
 def test_a_stream_of_a_step_in_memory_is_kept_by_a_step_of_its_own() -> None:
