@@ -197,7 +197,7 @@ def test_an_average_that_outgrows_its_type_is_an_error():
     kind = pa.decimal128(38, 0)
     made = operator(kind, Avg("x"), window=count_window(1))
     assert results(made, batch(kind, [Decimal("9" * 34)])) == [{"k": 1, "avg_x": Decimal("9" * 34)}]
-    with pytest.raises(ArithmeticOverflow, match="an average of column 'x'.*DOUBLE"):
+    with pytest.raises(ArithmeticOverflow, match=r"an average of column 'x'.*DOUBLE"):
         made.process(StreamEvent(1, batch(kind, [Decimal("1" + "0" * 34)])))
 
 
