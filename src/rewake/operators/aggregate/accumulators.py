@@ -21,6 +21,7 @@ from numba import njit
 from rewake.model.errors import ArithmeticOverflow
 from rewake.operators.columns.arrays import Array, Int32s, Int64s, grown
 from rewake.operators.columns.prefetch import AHEAD, prefetch
+from rewake.operators.columns.values import overflow_remedy
 
 _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 
@@ -226,8 +227,8 @@ class SumAccumulator(StateColumns):
         if _run_sum(slots, values, *closings, state, state.dtype.kind == "i", out):
             raise ArithmeticOverflow(
                 f"the sum of column {self._column!r} left the range of 64-bit integers in the "
-                f"stream event at position {position}; cast the column to a float upstream. "
-                "The turn was not recorded: recover the operator from its log to go on"
+                f"stream event at position {position}; "
+                + overflow_remedy("DECIMAL(28, 0), whose sums are exact to 38 digits")
             )
         return out
 

@@ -31,6 +31,7 @@ from rewake.operators.aggregate.wide_kernels import (
 )
 from rewake.operators.columns.arrays import Array, Bytes, Int32s, Int64s, grown, with_room
 from rewake.operators.columns.byte_rows import gathered
+from rewake.operators.columns.values import overflow_remedy
 from rewake.operators.columns.wide import (
     DecimalColumn,
     TextColumn,
@@ -60,9 +61,8 @@ class DecimalSum(StateColumns):
         if run_decimal_sum(slots, values, *closings, *self._state, self._most, out):
             raise ArithmeticOverflow(
                 f"the sum of column {self._column.name!r} has more digits than "
-                f"{self._column.sum_kind} holds in the stream event at position {position}; cast "
-                "the column to fewer digits, or to a float, upstream. The turn was not recorded: "
-                "recover the operator from its log to go on"
+                f"{self._column.sum_kind} holds in the stream event at position {position}; "
+                + overflow_remedy("a decimal with fewer digits")
             )
         return out
 

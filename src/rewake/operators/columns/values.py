@@ -49,6 +49,14 @@ def field_of(schema: pa.Schema, name: str, use: str) -> pa.Field:
     return schema.field(place_of(schema, name, use))
 
 
+def overflow_remedy(wider: str) -> str:
+    """Words for an error about a number that does not fit: what to do about it."""
+    return (
+        f"cast the column upstream to {wider}, or to DOUBLE, or filter such tuples out. What was "
+        "computed before is right and stays; the changed query starts in a folder of its own"
+    )
+
+
 def check_names(names: Sequence[str], remedy: str = "give one a name of its own") -> None:
     """Refuse result columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})

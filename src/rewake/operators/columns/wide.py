@@ -22,7 +22,7 @@ from rewake.operators.columns.arrays import (
     text_view,
     values_view,
 )
-from rewake.operators.columns.values import ValueColumn
+from rewake.operators.columns.values import ValueColumn, overflow_remedy
 
 __all__ = [
     "DecimalColumn",
@@ -120,9 +120,8 @@ class DecimalColumn(_WideColumn):
         divisors = np.maximum(counts, 1).astype(np.int64)
         if averages(sums, divisors, kind.scale - self.kind.scale, most, out):
             raise ArithmeticOverflow(
-                f"an average of column {self.name!r} has more digits than {kind} holds; cast the "
-                "column to fewer digits, or to a float, upstream. The turn was not recorded: "
-                "recover the operator from its log to go on"
+                f"an average of column {self.name!r} has more digits than {kind} holds; "
+                + overflow_remedy("a decimal with fewer digits")
             )
         return _decimals(out, kind, valid)
 
