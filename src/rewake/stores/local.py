@@ -50,10 +50,6 @@ _REMEDIES: Final = {
 }
 
 
-# What cannot be missing a file, but the folder it is to be in.
-_MAKING: Final = frozenset({"create", "lock"})
-
-
 class _Reporting(NamedTuple):
     """What the system calls a failure, said so that people know what to do.
 
@@ -69,11 +65,6 @@ class _Reporting(NamedTuple):
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, FileNotFoundError) and self.action in _MAKING:
-            raise StorageFault(
-                f"cannot {self.action} {self.path / self.name}: the folder {self.path} was deleted "
-                "while it was in use; restore it from a backup, or start anew in another one"
-            ) from error
         if isinstance(error, OSError) and not isinstance(
             error, FileNotFoundError | FileExistsError
         ):

@@ -97,7 +97,7 @@ def test_a_folder_that_is_deleted_meanwhile_ends_the_query_in_words(tmp_path: Pa
             while not host.ended.is_set() and second.loop.now() < end:
                 second.loop.run_once(0.02)
     assert re.fullmatch(
-        rf"the coordinator failed: cannot create {folder}/coordinator\.json\.tmp: the folder "
+        rf"the coordinator failed: cannot keep coordinator\.json: the folder "
         rf"{folder} was deleted while it was in use; restore it from a backup, or start anew.*",
         host.error or "",
     )

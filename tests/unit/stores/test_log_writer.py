@@ -262,6 +262,11 @@ def test_a_writer_trims_while_it_writes(paths):
             if number % 20 == 0:
                 writer.flush()
         trimmed = writer.trim(150, Retention(max_bytes=0))
+        for _ in range(100):  # a busy machine may not have closed a segment yet
+            if trimmed.floor:
+                break
+            writer.flush()
+            trimmed = writer.trim(150, Retention(max_bytes=0))
         assert 0 < trimmed.floor <= 150
         assert trimmed.segments > 0
     with open_log_reader(paths) as reader:

@@ -420,7 +420,13 @@ def _read_state(store: LocalStore) -> dict[str, Any] | None:
 
 
 def _write_state(store: LocalStore, state: dict[str, Any]) -> None:
-    publish(store, STATE_FILE, encode_state(state))
+    try:
+        publish(store, STATE_FILE, encode_state(state))
+    except FileNotFoundError as error:
+        raise StorageFault(
+            f"cannot keep {STATE_FILE}: the folder {store.path} was deleted while it was in use; "
+            "restore it from a backup, or start anew in another one"
+        ) from error
 
 
 def _write_streams(store: LocalStore, plan: Plan, *, ended: bool = False) -> None:
