@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import ClassVar, Final
 
@@ -33,15 +33,9 @@ from rewake.recovery.approach import Emit, NewOperator, Recovery, Turn, register
 from rewake.recovery.driven import LogSoFar, Standby
 from rewake.recovery.instant.approach import Instant, InstantCheckpointing
 from rewake.recovery.instant.reading import CheckpointMark
+from rewake.recovery.standby.holding import HoldingPlace
 from rewake.recovery.standby.relaying import HeldElsewhere, KeptRecord, Relaying
-from rewake.recovery.standby.words import (
-    NOTHING_HELD,
-    Assembly,
-    Message,
-    Purpose,
-    answer,
-    encoded,
-)
+from rewake.recovery.standby.words import NOTHING_HELD, Message, Purpose, encoded
 
 __all__ = ["ActiveStandby"]
 
@@ -119,55 +113,40 @@ class _Leading(Relaying):
         return [(Purpose.TAKE, (_turn_of(each) for each in kept))]
 
 
-class _Following(Standby):
-    """The other place: takes the same turns.  Held: what they gave, up to the next one."""
+class _Following(HoldingPlace):
+    """The other place: takes the same turns, and holds what they gave."""
 
     def __init__(self, make: NewOperator, emit: Emit) -> None:
+        super().__init__()
         self._make = make
         self._emit = emit
-        self._assembly = Assembly()
         self._engine: InstantCheckpointing | None = None
-        self._frames: deque[Frame] = deque()
-        self._next = NOTHING_HELD
-        self._position = 0
 
-    def opened(self) -> Sequence[bytes]:
-        """What it wants."""
-        self._assembly = Assembly()
-        return [answer(self._next)]
-
-    def heard(self, words: bytes) -> Sequence[bytes]:
-        """Hold, load or take this; answered when it can go on from there."""
-        message = self._assembly.heard(words)
-        if message is None:
-            return []
+    def _told(self, message: Message) -> bool:
+        """Hold, load or take this; what is only held is not enough to go on."""
         match message.purpose:
             case Purpose.HOLD:
-                self._frames = deque(message.frames)
-                self._engine, self._next = None, NOTHING_HELD
-                return []
+                self.frames = deque(message.frames)
+                self._engine, self.next = None, NOTHING_HELD
+                return False
             case Purpose.LOAD:
                 self._engine = InstantCheckpointing.recover(
                     self._make(), _WHEN_ASKED, message.frames, self._emit
                 )
             case Purpose.TAKE:
                 self._take(message)
-        while self._frames and self._frames[0].sequence < message.first:
-            self._frames.popleft()
-        self._next, self._position = message.next, message.position
-        return [answer(self._next)]
+        return True
 
     def _take(self, message: Message) -> None:
         if self._engine is None:
             raise BadPeer("who stands by was told of turns before it was told the state")
         for frame in message.frames:
-            if frame.sequence >= self._next:
-                self._frames.append(_taken(self._engine, frame))
+            if frame.sequence >= self.next:
+                self.frames.append(_taken(self._engine, frame))
 
     def past(self) -> LogSoFar:
-        """It is promoted."""
-        frames = tuple(reversed(self._frames))
-        return LogSoFar(frames, self._next, self._position, alive=self._engine)
+        """It is promoted, and goes on with what it has computed."""
+        return replace(super().past(), alive=self._engine)
 
 
 # --- a turn's input, and what came of it ---------------------------------------------------------

@@ -9,7 +9,6 @@ processes again what came after, dropping what the records say was emitted.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -26,11 +25,12 @@ from rewake.recovery.approach import (
     Turn,
     register,
 )
-from rewake.recovery.driven import LogSoFar, Standby
+from rewake.recovery.driven import Standby
 from rewake.recovery.instant.approach import Instant, InstantCheckpointing
 from rewake.recovery.instant.reading import CheckpointMark
+from rewake.recovery.standby.holding import HoldingPlace
 from rewake.recovery.standby.relaying import HeldElsewhere, KeptRecord, Relaying
-from rewake.recovery.standby.words import NOTHING_HELD, Assembly, Purpose, answer, encoded
+from rewake.recovery.standby.words import Message, Purpose, encoded
 
 __all__ = ["PassiveStandby"]
 
@@ -102,34 +102,13 @@ class _Checkpointing(Relaying):
         return [(Purpose.HOLD, frames)]
 
 
-class _Holding(Standby):
-    """The other place.  Held: records in order, up to where they go on."""
+class _Holding(HoldingPlace):
+    """The other place: holds, and computes nothing."""
 
-    def __init__(self) -> None:
-        self._assembly = Assembly()
-        self._frames: deque[Frame] = deque()
-        self._next = NOTHING_HELD
-        self._position = 0
-
-    def opened(self) -> Sequence[bytes]:
-        """What it wants."""
-        self._assembly = Assembly()
-        return [answer(self._next)]
-
-    def heard(self, words: bytes) -> Sequence[bytes]:
+    def _told(self, message: Message) -> bool:
         """Hold these, too; or these instead, if they do not go on where it is."""
-        message = self._assembly.heard(words)
-        if message is None:
-            return []
         begins = message.frames[0].sequence if message.frames else message.next
-        if begins != self._next:
-            self._frames.clear()
-        self._frames += message.frames
-        while self._frames and self._frames[0].sequence < message.first:
-            self._frames.popleft()
-        self._next, self._position = message.next, message.position
-        return [answer(self._next)]
-
-    def past(self) -> LogSoFar:
-        """It is promoted."""
-        return LogSoFar(tuple(reversed(self._frames)), self._next, self._position)
+        if begins != self.next:
+            self.frames.clear()
+        self.frames += message.frames
+        return True
