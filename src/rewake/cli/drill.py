@@ -42,7 +42,11 @@ _Rate = Annotated[
     typer.Option(help="Tuples per second.", min=100, show_default="as fast as it goes"),
 ]
 _Approach = Annotated[
-    str | None, typer.Option(help="How nodes recover: cec, instant.", show_default="cec")
+    str | None,
+    typer.Option(
+        help="How nodes recover: cec, instant, active-standby, passive-standby.",
+        show_default="cec",
+    ),
 ]
 _RecoverWithin = Annotated[
     str | None, typer.Option(help="How long a crash may cost beyond a restart: 500ms, 1s.")
