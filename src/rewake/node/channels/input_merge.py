@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,9 @@ class Determinant(NamedTuple):
     channel: int
     first: int
     span: int
+
+
+_LONG: Final = 64
 
 
 class Taken(NamedTuple):
@@ -569,8 +572,11 @@ class InputMerge:
         """What always holds between turns."""
         for each in self._channels:
             assert each.consumed <= each.expected, "consumed what has not arrived"
-            assert each.waiting_bytes == sum(_size(item) for item in each.waiting)
-            assert each.markers == sum(is_marker(item) for item in each.waiting)
+            waiting = each.waiting
+            if len(waiting) > _LONG and len(waiting) % _LONG:
+                continue  # all of them now and then: after every turn it would be a square
+            assert each.waiting_bytes == sum(_size(item) for item in waiting)
+            assert each.markers == sum(is_marker(item) for item in waiting)
         if not self.several:
             assert self._channels[0].consumed == self.position, "two times in one channel"
 
