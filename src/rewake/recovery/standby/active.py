@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import ClassVar, Final
 
+import numpy as np
 import pyarrow as pa
 
 from rewake.log.frame import Frame, Section, SectionKind, TurnRecord
@@ -156,7 +157,7 @@ def _digest(outputs: Emissions) -> RowDigest:
     """Of the tuples and of where each of them is."""
     found = NO_ROWS
     for _, batch in outputs:
-        places = pa.array(range(batch.num_rows), pa.int64())
+        places = pa.array(np.arange(batch.num_rows))
         found = found.plus(digest_of(batch.append_column("", places)))
     return found
 
